@@ -1,0 +1,94 @@
+"""The columns of the event log. Written by the compiled engines, read by every fold; numpy only.
+
+One row per event, 9 bytes: ``req``, ``arg``, ``kind``; the time, replica and step come from the step table, whose rows
+say where each step's events begin. The low 5 bits of ``kind`` say what happened, the high 3 bits name the KV group.
+Keys (64-bit chain keys) stand only where content enters the cache: one entry in ``keys`` per STORED or STORED_EXTRA
+row, in order.
+
+Placement is logged, not implied: a released block says at which end of the free queue it went, so a fold needs no
+engine's policy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+EVENT = np.dtype([("req", "i4"), ("arg", "i4"), ("kind", "u1")])
+STEP = np.dtype(
+    [
+        ("time", "f8"),  # seconds at schedule(), or the step index in step mode
+        ("duration", "f8"),  # seconds this step's batch takes on the device
+        ("end", "f8"),  # when its output had been processed
+        ("first_event", "i8"),  # row of the step's first event in the log (0 while the log is off)
+        ("queries", "i8"),  # prompt tokens looked up at admissions of this step (vllm:prefix_cache_queries)
+        ("hits", "i8"),  # of those, tokens found cached
+        ("recompute_queries", "i8"),  # the same for requests admitted again after a preemption
+        ("recompute_hits", "i8"),
+        ("prefill", "i4"),  # tokens scheduled that are not decode
+        ("decode", "i4"),  # requests decoding one token
+        ("running", "i4"),  # after schedule()
+        ("waiting", "i4"),
+        ("free", "i4"),  # blocks in the free queue after schedule(); cached but unreferenced ones are free
+        ("cached", "i4"),  # keys in the prefix cache after the step
+        ("stored", "i4"),  # blocks that entered the prefix cache in this step
+        ("removed", "i4"),  # blocks whose key was evicted in this step
+        ("admitted", "i4"),
+        ("preempted", "i4"),
+        ("finished", "i4"),
+        ("cadence", "i4"),  # tokens whose predecessor came out of the step before: their inter-token gap is end - end[before]
+    ]
+)
+GAP = np.dtype([("step", "i4"), ("req", "i4"), ("gap", "f8")])
+"""Inter-token gaps that are not one step long (a prefill of others in between, a preemption)."""
+
+# What happened. ``arg`` in brackets.
+ARRIVED = 0  #  request entered the waiting queue
+ALLOCATED = 1  # [block] taken from the head of the free queue; it held nothing cached
+RECYCLED = 2  # [block] taken from the head; its key left the prefix cache (BlockRemoved)
+HIT = 3  # [block] found in the cache and referenced
+RELEASED = 4  # [block] one reference less, others remain
+FREED_FRONT = 5  # [block] last reference gone, block went to the head of the free queue (next victim)
+FREED_BACK = 6  # [block] last reference gone, block went to the tail
+STORE = 7  # [number of full blocks now] header of one BlockStored: the request's full blocks of this group grew
+STORED = 8  # [block] its key entered the prefix cache; the key is the next entry of ``keys``
+STORED_EXTRA = 9  # [block] a second key inside a bigger block (hybrid models)
+REMOVED_EXTRA = 10  # [block] that second key left; follows the block's RECYCLED
+CLEARED = 11  # reset_prefix_cache succeeded: all keys gone, the queue keeps its order
+ADMITTED = 12  # [hit tokens] first admission
+RESUMED = 13  # [hit tokens] admission after a preemption
+SCHEDULED = 14  # [tokens]
+SKIPPED = 15  # [blocks] the group's table starts with this many null blocks (left of a sliding window)
+TRIMMED = 16  # [blocks] the first so many entries of the group's table are null from now on
+PREEMPTED = 17  # its blocks were released (rows before this one)
+FIRST_TOKEN = 18
+FINISHED = 19  # its blocks were released (rows before this one)
+ABORTED = 20
+RESET_FAILED = 21  # reset_prefix_cache refused: blocks are in use
+
+KIND_NAMES = (
+    "arrived",
+    "allocated",
+    "recycled",
+    "hit",
+    "released",
+    "freed_front",
+    "freed_back",
+    "store",
+    "stored",
+    "stored_extra",
+    "removed_extra",
+    "cleared",
+    "admitted",
+    "resumed",
+    "scheduled",
+    "skipped",
+    "trimmed",
+    "preempted",
+    "first_token",
+    "finished",
+    "aborted",
+    "reset_failed",
+)
+KIND_BITS = 5
+KIND_MASK = (1 << KIND_BITS) - 1
+MAX_GROUPS = 1 << (8 - KIND_BITS)

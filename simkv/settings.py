@@ -1,0 +1,175 @@
+"""The engine's settings, under the engine's names. Frozen and validated; every error names field, value and range."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simkv.errors import SettingsError
+
+
+def _setting(default: Any, help: str, **limits: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """One KV cache group of a model: layers that share a block table.
+
+    Args:
+        type: ``full`` or ``sliding``.
+        window: tokens a sliding layer attends to, the current one included.
+        block_size: tokens per block; ``None`` takes the engine's ``block_size``.
+        layers: how many layers (for memory only; decisions do not depend on it).
+    """
+
+    type: str = "full"
+    window: int | None = None
+    block_size: int | None = None
+    layers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.type not in ("full", "sliding"):
+            raise SettingsError("hybrid.type", self.type, "full or sliding")
+        if self.type == "sliding" and not (isinstance(self.window, int) and self.window >= 1):
+            raise SettingsError("hybrid.window", self.window, "a whole number of at least 1 for a sliding group")
+        if self.block_size is not None and self.block_size < 1:
+            raise SettingsError("hybrid.block_size", self.block_size, "a whole number of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings of one engine replica. ``None`` means the engine's own default for the model, GPU and workload.
+
+    Defaults are vLLM 0.32.0's (vllm/config/*.py); older versions are profiles (``engine_version``).
+    """
+
+    engine: str = _setting("vllm", "engine whose decisions are replayed", choices=("vllm",))
+    engine_version: str = _setting("0.32", "behaviour of this engine release (see `simkv profiles`)")
+    block_size: int = _setting(16, "tokens per KV block", min=1, max=65536)
+    num_gpu_blocks: int | None = _setting(None, "KV blocks in the pool, the null block included; computed from model and GPU if not given", min=2, max=1 << 30)
+    gpu_memory_utilization: float | None = _setting(None, "share of GPU memory the engine may use (0.92 since vLLM 0.20)", min=0.01, max=1.0)
+    model: str = _setting("Llama-3.1-8B", "model whose KV and weights fill the GPU (see `simkv models`)")
+    gpu: str = _setting("H100-SXM5-80GB", "GPU (see `simkv gpus`)")
+    tensor_parallel_size: int = _setting(1, "GPUs that share one replica", min=1, max=64)
+    kv_cache_dtype: str = _setting("auto", "element type of the KV cache", choices=("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"))
+    max_num_seqs: int | None = _setting(None, "requests that may run at once; vLLM's default depends on the GPU", min=1, max=65536)
+    max_num_active_seqs: int | None = _setting(None, "a lower limit on running requests, if given", min=1, max=65536)
+    max_num_batched_tokens: int | None = _setting(None, "token budget of one step; vLLM's default depends on the GPU", min=1, max=1 << 24)
+    max_model_len: int | None = _setting(None, "longest prompt plus output; default: the longest request of the workload", min=1, max=1 << 24)
+    enable_prefix_caching: bool = _setting(True, "automatic prefix caching")
+    enable_chunked_prefill: bool = _setting(True, "a prompt may be computed over several steps")
+    long_prefill_token_threshold: int = _setting(0, "most prefill tokens of one request per step while others exist (0 = off)", min=0, max=1 << 24)
+    watermark: float = _setting(0.0, "share of blocks kept free at admission", min=0.0, max=1.0)
+    scheduler_reserve_full_isl: bool | None = _setting(None, "admit only if the whole prompt fits (default on since vLLM 0.20)")
+    async_scheduling: bool | None = _setting(None, "schedule the next step before this one's output is processed (default on since vLLM 0.16)")
+    policy: str = _setting("fcfs", "order of the waiting queue", choices=("fcfs", "priority"))
+    max_loras: int | None = _setting(None, "adapters that may run at once; not given: no limit is modelled", min=1, max=4096)
+    sliding_window: int | None = _setting(None, "the model's only KV group is a sliding window of this many tokens", min=1, max=1 << 24)
+    hybrid: tuple[KVGroup, ...] = _setting((), "KV groups of a hybrid model")
+    prefix_cache_retention_interval: int | None = _setting(0, "which blocks sliding groups keep: 0 replay boundaries, null all, else every so many tokens")
+    prefix_caching_hash_algo: str = _setting("sha256", "digest in exported KV events", choices=("sha256", "sha256_cbor"))
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            _check(f, getattr(self, f.name))
+        if self.hybrid and self.sliding_window:
+            raise SettingsError("sliding_window", self.sliding_window, "not together with hybrid", "Describe the window as a group of hybrid")
+        if len(self.hybrid) > 8:
+            raise SettingsError("hybrid", f"{len(self.hybrid)} groups", "at most 8 groups")
+        r, sb = self.prefix_cache_retention_interval, self.scheduler_block_size
+        sliding = any(g.type == "sliding" for g in self.groups)
+        if r not in (None, 0) and not (sliding and r > 0 and r % sb == 0):
+            allowed = f"0, null or a multiple of {sb} (lcm of the groups' block sizes)" if sliding else "0 or null without a sliding group"
+            raise SettingsError("prefix_cache_retention_interval", r, allowed)
+
+    @property
+    def groups(self) -> tuple[KVGroup, ...]:
+        """The KV groups with their block sizes filled in."""
+        given = self.hybrid or ((KVGroup("sliding", self.sliding_window),) if self.sliding_window else (KVGroup(),))
+        return tuple(dataclasses.replace(g, block_size=g.block_size or self.block_size) for g in given)
+
+    @property
+    def hash_block_size(self) -> int:
+        """Tokens per hashed block: gcd over the groups (vllm/v1/core/kv_cache_utils.py, resolve_kv_cache_block_sizes)."""
+        return math.gcd(*(g.block_size or 1 for g in self.groups))
+
+    @property
+    def scheduler_block_size(self) -> int:
+        """Granularity of hits: lcm over the groups."""
+        return math.lcm(*(g.block_size or 1 for g in self.groups))
+
+    def replace(self, **changes: Any) -> EngineSettings:
+        """A copy with some settings changed, validated again."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise SettingsError(name, changes[name], "a setting of the engine: " + ", ".join(sorted(known)))
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> EngineSettings:
+        """Settings from plain values (JSON, TOML, URL); ``hybrid`` may be a list of mappings."""
+        out = dict(values)
+        if isinstance(out.get("hybrid"), (list, tuple)):
+            out["hybrid"] = tuple(g if isinstance(g, KVGroup) else KVGroup(**g) for g in out["hybrid"])
+        return cls().replace(**out)
+
+    def with_pairs(self, pairs: list[str]) -> EngineSettings:
+        """Apply ``name=value`` texts as given on a command line or in a URL."""
+        changes: dict[str, Any] = {}
+        for pair in pairs:
+            name, sep, text = pair.partition("=")
+            if not sep:
+                raise SettingsError(pair, "", "name=value, for example block_size=32")
+            changes[name.strip().replace("-", "_")] = parse_value(text.strip())
+        return self.from_mapping({**self.to_mapping(), **changes})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values, ready for JSON or TOML."""
+        out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out["hybrid"] = [dataclasses.asdict(g) for g in self.hybrid]
+        return out
+
+    def changed(self) -> dict[str, Any]:
+        """Only what differs from the defaults: what a link or a bundle needs to carry."""
+        base, mine = EngineSettings().to_mapping(), self.to_mapping()
+        return {k: v for k, v in mine.items() if v != base[k]}
+
+
+def parse_value(text: str) -> Any:
+    """A setting's text as a value: ``16``, ``0.9``, ``true``, ``none``, a TOML array, else the text itself."""
+    low = text.lower()
+    if low in ("none", "null", "auto-default", ""):
+        return None
+    if low in ("true", "false", "on", "off", "yes", "no"):
+        return low in ("true", "on", "yes")
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,), "tuple": (tuple,)}
+
+
+def _check(f: dataclasses.Field[Any], value: Any) -> None:
+    meta, declared = f.metadata, str(f.type)
+    if value is None and "None" in declared:
+        return
+    base = declared.split(" ")[0].split("[")[0]
+    types = _TYPES[base]
+    low, high, choices = meta.get("min"), meta.get("max"), meta.get("choices")
+    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a name", "tuple": "a list of groups"}[base]
+    allowed = ", ".join(choices) if choices else f"{words} from {low} to {high}" if low is not None and high is not None else words
+    right_type = isinstance(value, types) and not (isinstance(value, bool) and bool not in types)
+    if not right_type or (isinstance(value, float) and not math.isfinite(value)):
+        raise SettingsError(f.name, value, allowed)
+    if choices and value not in choices:
+        raise SettingsError(f.name, value, allowed)
+    if low is not None and not low <= value <= high:
+        raise SettingsError(f.name, value, allowed)
