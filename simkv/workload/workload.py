@@ -26,7 +26,9 @@ OUTPUT_SEED = 1 << 31
 """Generated tokens of request ``i`` are content ``OUTPUT_SEED + i`` unless a source knows better; trace content stays below."""
 VOCABULARY = 32_000
 
-I4, I8, F8 = npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.float64]
+I4 = npt.NDArray[np.int32]
+I8 = npt.NDArray[np.int64]
+F8 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,7 @@ def merge_runs(runs: npt.NDArray[np.void], owner: npt.NDArray[np.int64]) -> tupl
     if len(runs) < 2:
         return runs.copy(), owner
     continues = (
-        (runs["seed"][1:] == runs["seed"][:-1])
-        & (runs["start"][1:] == runs["start"][:-1] + runs["n"][:-1])
-        & (owner[1:] == owner[:-1])
+        (runs["seed"][1:] == runs["seed"][:-1]) & (runs["start"][1:] == runs["start"][:-1] + runs["n"][:-1]) & (owner[1:] == owner[:-1])
     )
     if not continues.any():
         return runs.copy(), owner

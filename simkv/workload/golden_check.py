@@ -1,0 +1,192 @@
+"""Our own format, looked at request by request: what is missing or wrong, where, and what was expected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container
+from typing import Any
+
+from simkv.errors import InputError
+from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, kind
+from simkv.workload.source import Source, broken_json, gc_paused
+
+NUMBERED_ACTIONS = "an action with at and op"
+
+
+def parts(source: Source, tally: Tally) -> tuple[Row, list[Any], list[int | None], list[tuple[int | None, Row]]]:
+    """``(header, requests, line of each request, [(line, action)])`` of either form of the file."""
+    document = source.document()
+    if isinstance(document, dict) and "requests" in document:
+        requests, actions = document["requests"], document.get("actions") or []
+        for name, value in (("requests", requests), ("actions", actions)):
+            if not isinstance(value, list):
+                raise InputError(f"the value is {kind(value)}", file=source.name, field=name, expected="a list")
+        if not requests:
+            raise InputError("the list is empty", file=source.name, field="requests", expected="at least one request")
+        tally.rows = len(requests)
+        return document, requests, [None] * len(requests), [(None, a) for a in actions]
+    if document is None and source.first_object() is None:
+        raise _not_json(source)
+    return _lines(source, tally)
+
+
+def _lines(source: Source, tally: Tally) -> tuple[Row, list[Any], list[int | None], list[tuple[int | None, Row]]]:
+    header: Row = {}
+    requests: list[Any] = []
+    numbers: list[int | None] = []
+    actions: list[tuple[int | None, Row]] = []
+    first = True
+    with gc_paused():
+        for line, text in source.lines():
+            try:
+                row = json.loads(text)
+            except (ValueError, RecursionError) as e:
+                tally.bad(broken_json(e, text, source.name, line))
+                tally.rows += 1
+                continue
+            if isinstance(row, dict) and "prompt" not in row and ("config" in row or "simkv" in row or "time" in row):
+                if not first:
+                    raise InputError("a second header", file=source.name, line=line, expected="a request or an action")
+                header = row
+            elif isinstance(row, dict) and "op" in row:
+                actions.append((line, row))
+            else:
+                requests.append(row)
+                numbers.append(line)
+                tally.rows += 1
+            first = False
+    tally.needs_rows(len(requests))
+    return header, requests, numbers, actions
+
+
+def _not_json(source: Source) -> InputError:
+    try:
+        json.loads(source.text)
+    except (ValueError, RecursionError) as e:
+        return broken_json(e, source.text, source.name, 1, "a JSON object with requests, or JSON lines")
+    return InputError(
+        "no requests in the file", file=source.name, expected="a JSON object with config, time and requests, or simkv JSON lines"
+    )
+
+
+def check_time(header: Row, file: str) -> dict[str, Any]:
+    """The header's ``time``: mode step (default), virtual with a, b, c in seconds, or seconds."""
+    where, time = Where(file, None), header.get("time", {"mode": "step"})
+    if not isinstance(time, dict) or time.get("mode") not in ("step", "virtual", "seconds"):
+        allowed = '{"mode": "step"}, {"mode": "virtual", "a", "b", "c"} or {"mode": "seconds"}'
+        raise where.error(f"the value is {kind(time)}", "time", allowed)
+    if time["mode"] != "virtual":
+        return {"mode": time["mode"]}
+    return {"mode": "virtual", **{k: where.number(time, k) for k in "abc"}}
+
+
+def check_config(header: Row, file: str) -> dict[str, Any] | None:
+    """The header's ``config``, if it has one. Values are checked by EngineSettings; only shapes the reader relies on here."""
+    config, where = header.get("config"), Where(file, None)
+    if config is None:
+        return None
+    if not isinstance(config, dict):
+        raise where.error(f"the value is {kind(config)}", "config", "an object of engine settings")
+    groups = config.get("hybrid") or []
+    if not isinstance(groups, list) or not all(isinstance(g, dict) for g in groups):
+        raise where.error(f"the value is {kind(groups)}", "config.hybrid", "a list of KV groups")
+    for holder, name in ((config, "config.block_size"), *((g, f"config.hybrid[{i}].block_size") for i, g in enumerate(groups))):
+        if holder.get("block_size") is not None:
+            where.whole({name: holder["block_size"]}, name, low=1, high=65536)
+    return config
+
+
+def check_request(request: Any, index: int, where: Where, seen: set[str]) -> None:
+    """Raise InputError for the first thing wrong with a request; add its id to ``seen`` if nothing is."""
+    at = f"requests[{index}]" if where.line is None else ""
+    if not isinstance(request, dict):
+        raise where.error(f"found {kind(request)}", at or None, "a request with id, arrive, prompt and output_len")
+    prefix = at + "." if at else ""
+    named = {prefix + k: v for k, v in request.items()}
+    rid = where.value(named, prefix + "id", "a text")
+    if not isinstance(rid, str):
+        raise where.error(f"the value is {kind(rid)}", prefix + "id", "a text")
+    if rid in seen:
+        raise where.error(f'the id "{rid[:40]}" is taken by an earlier request', prefix + "id", "a different id for every request")
+    where.number(named, prefix + "arrive")
+    where.whole(named, prefix + "output_len", low=1)
+    if "out_seed" in request:
+        where.whole(named, prefix + "out_seed", high=(1 << 63) - 1)
+    total = _check_prompt(where, named, prefix, seen)
+    if total + request["output_len"] > MAX_LENGTH:
+        raise where.error(f"{total} prompt tokens", prefix + "prompt", f"at most {MAX_LENGTH} tokens with the output")
+    _check_optional(where, named, prefix, seen)
+    seen.add(rid)
+
+
+def _check_prompt(where: Where, named: Row, prefix: str, seen: Container[str]) -> int:
+    prompt = where.value(named, prefix + "prompt", "a list of segments")
+    if not isinstance(prompt, list) or not prompt:
+        raise where.error(f"the value is {kind(prompt) if prompt else 'empty'}", prefix + "prompt", "a list of at least one segment")
+    total, history = 0, False
+    for j, segment in enumerate(prompt):
+        name = f"{prefix}prompt[{j}]"
+        if isinstance(segment, list):
+            for t, token in enumerate(segment):
+                where.whole({f"{name}[{t}]": token}, f"{name}[{t}]")
+            total += len(segment)
+        elif isinstance(segment, dict) and "history" in segment:
+            if not isinstance(segment["history"], str) or segment["history"] not in seen:
+                raise where.error(f"the value is {kind(segment['history'])}", name + ".history", "the id of an earlier request")
+            history = True
+        elif isinstance(segment, dict):
+            inner = {f"{name}.{k}": v for k, v in segment.items()}
+            where.whole(inner, name + ".seed", high=(1 << 63) - 1)
+            total += where.whole(inner, name + ".n")
+            if "start" in segment:
+                where.whole(inner, name + ".start")
+        else:
+            raise where.error(f"the value is {kind(segment)}", name, "token ids, {seed, n} or {history}")
+    if total == 0 and not history:
+        raise where.error("the prompt has no tokens", prefix + "prompt", "at least one token")
+    return total
+
+
+def _check_optional(where: Where, named: Row, prefix: str, seen: Container[str]) -> None:
+    for field in ("cache_salt", "tenant", "session", "after"):
+        value = named.get(prefix + field)
+        if value is not None and not isinstance(value, str):
+            raise where.error(f"the value is {kind(value)}", prefix + field, "a text")
+    after = named.get(prefix + "after")
+    if after is not None and after not in seen:
+        raise where.error(f"the value is {kind(after)}", prefix + "after", "the id of an earlier request")
+    if named.get(prefix + "priority") is not None:
+        where.whole(named, prefix + "priority", low=-(1 << 31))
+    skip = named.get(prefix + "skip_reading_prefix_cache")
+    if skip is not None and not isinstance(skip, bool):
+        raise where.error(f"the value is {kind(skip)}", prefix + "skip_reading_prefix_cache", "true or false")
+    lora = named.get(prefix + "lora")
+    if not lora and lora is None:
+        return
+    name = prefix + "lora"
+    if not isinstance(lora, dict):
+        raise where.error(f"the value is {kind(lora)}", name, "an adapter {name, id, path?}")
+    inner = {f"{name}.{k}": v for k, v in lora.items()}
+    where.whole(inner, name + ".id", low=1)
+    for field in ("name", "path"):
+        if field == "path" and "path" not in lora:
+            continue
+        if not isinstance(where.value(inner, f"{name}.{field}", "a text"), str):
+            raise where.error(f"the value is {kind(lora[field])}", f"{name}.{field}", "a text")
+
+
+def check_action(action: Any, index: int, where: Where) -> None:
+    """Raise InputError for an action that cannot be carried out."""
+    at = f"actions[{index}]" if where.line is None else ""
+    if not isinstance(action, dict):
+        raise where.error(f"found {kind(action)}", at or None, NUMBERED_ACTIONS)
+    prefix = at + "." if at else ""
+    named = {prefix + k: v for k, v in action.items()}
+    where.number(named, prefix + "at")
+    op = where.value(named, prefix + "op", "reset_prefix_cache or abort")
+    if op == "abort":
+        rid = where.value(named, prefix + "id", "the id of a request")
+        if not isinstance(rid, str):
+            raise where.error(f"the value is {kind(rid)}", prefix + "id", "the id of a request")
+    elif op != "reset_prefix_cache":
+        raise where.error(f"the value is {kind(op)}", prefix + "op", "reset_prefix_cache or abort")
