@@ -1,0 +1,1 @@
+"""The app: Streamlit and Plotly live here and nowhere else."""

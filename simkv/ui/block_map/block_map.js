@@ -1,0 +1,362 @@
+// Controls around the painter. Everything between two releases of the mouse happens here, without the server.
+const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "evicted now"];
+const PLAY_S = 20; // a whole run at speed 1
+const remembered = new WeakMap();
+let wish = null; // the latest request from the server to show a step, a block, a set of blocks
+
+const luminance = (css) => {
+  const [r, g, b] = css.startsWith("#") ? rgb(css) : (css.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
+  return 0.3 * r + 0.59 * g + 0.11 * b;
+};
+
+export default function ({ data, parentElement, setStateValue }) {
+  if (!(data instanceof Uint8Array)) return remote(data);
+  const root = parentElement.querySelector(".map");
+  const known = remembered.get(root);
+  if (known?.same(data)) return known.resume(setStateValue);
+  known?.stop();
+  const map = new BlockMap(root, data, setStateValue, known);
+  remembered.set(root, map);
+  return () => map.pause();
+}
+
+// The second, invisible mount: tells every map of this page what the server wants shown.
+function remote(detail) {
+  if (!detail || wish?.seq === detail.seq) return;
+  wish = detail;
+  document.dispatchEvent(new CustomEvent("simkv-show", { detail }));
+}
+
+class BlockMap {
+  constructor(root, bytes, send, before) {
+    const pick = (selector) => root.querySelector(selector);
+    Object.assign(this, { root, bytes, send, timer: null, aborter: new AbortController() });
+    this.cells = pick(".cells");
+    this.slider = pick(".time");
+    this.timeline = pick(".timeline");
+    this.clock = pick(".clock");
+    this.hover = pick(".hover");
+    this.legend = pick(".legend");
+    this.history = new History(bytes);
+    this.painter = new Painter(this.cells, this.history);
+    this.painter.only = before?.painter.only ?? -1;
+    this.run = this.history.meta.run;
+    this.slider.max = this.history.T - 1;
+    this.build();
+    this.listen();
+    this.arrange();
+    this.seek(this.history.meta.start ?? this.history.T - 1);
+    if (wish) this.show(wish);
+  }
+
+  same(bytes) {
+    return bytes === this.bytes || (bytes.length === this.bytes.length && metaOf(bytes).run === this.run);
+  }
+
+  resume(send) {
+    this.send = send;
+    return () => this.pause();
+  }
+
+  stop() {
+    this.pause();
+    this.aborter.abort();
+    this.sizes.disconnect();
+  }
+
+  build() {
+    this.legend.replaceChildren(
+      ...NAMES.map((name, i) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.title = `Pick out: ${name}`;
+        button.setAttribute("aria-pressed", this.painter.only === i);
+        const [swatch, count] = [document.createElement("i"), document.createElement("b")];
+        button.append(swatch, name, count);
+        button.onclick = () => this.pickOut(i);
+        return button;
+      }),
+    );
+    this.counts = [...this.legend.querySelectorAll("b")];
+    this.root.querySelector(".block").max = this.history.n - 1;
+    this.label();
+  }
+
+  listen() {
+    const { signal } = this.aborter;
+    const on = (target, type, handler, options = {}) => target.addEventListener(type, handler, { signal, ...options });
+    on(this.slider, "input", () => this.later(+this.slider.value));
+    on(this.slider, "change", () => this.release());
+    on(this.timeline, "pointerdown", (e) => this.scrub(e));
+    on(this.timeline, "pointermove", (e) => e.buttons && this.scrub(e));
+    on(this.timeline, "pointerup", () => this.release());
+    on(this.cells, "pointerdown", (e) => (this.drag = { x: e.offsetX, y: e.offsetY, moved: false, id: e.pointerId }));
+    on(this.cells, "pointermove", (e) => this.point(e));
+    on(this.cells, "pointerup", (e) => this.click(e));
+    on(this.cells, "pointerleave", () => this.say(this.painter.selected));
+    on(this.cells, "dblclick", (e) => this.zoom(1, e));
+    on(this.cells, "wheel", (e) => (e.ctrlKey || e.metaKey) && (e.preventDefault(), this.zoom(e.deltaY < 0 ? 1 : -1, e)), { passive: false });
+    on(this.cells, "keydown", (e) => this.key(e));
+    on(this.root, "click", (e) => this.act(e.target.closest?.("[data-do]")?.dataset.do));
+    on(this.root.querySelector(".block"), "change", (e) => this.goTo(e.target));
+    on(document, "simkv-show", (e) => this.show(e.detail));
+    on(this.root, "transitionend", (e) => e.propertyName === "background-color" && e.target === this.root && this.arrange());
+    this.sizes = new ResizeObserver(() => this.root.clientWidth !== this.width && this.arrange());
+    this.sizes.observe(this.root);
+  }
+
+  // Size and colours, then everything is drawn again.
+  arrange() {
+    const style = getComputedStyle(this.root);
+    const background = style.getPropertyValue("--st-background-color").trim() || "#ffffff";
+    const dark = luminance(background) < 128;
+    this.width = this.root.clientWidth;
+    if (!this.width) return;
+    this.painter.layout(this.width, this.history.meta.height ?? 400);
+    this.painter.theme(dark, background, style.color);
+    this.legend.querySelectorAll("i").forEach((swatch, i) => (swatch.style.background = this.painter.colours[i]));
+    this.drawTimeline();
+    this.painter.paint(null);
+    this.refresh();
+  }
+
+  // Every frame as one stacked column: how full the pool was and when keys were evicted.
+  drawTimeline() {
+    const { T, n, counts } = this.history;
+    const canvas = this.timeline;
+    const width = (canvas.width = Math.max(1, Math.round(canvas.clientWidth * this.painter.dpr)));
+    const height = (canvas.height = Math.round(26 * this.painter.dpr));
+    const ctx = canvas.getContext("2d");
+    ctx.fillStyle = this.painter.colours[0];
+    ctx.fillRect(0, 0, width, height);
+    for (let x = 0; x < width; x++) {
+      const [from, to] = [Math.floor((x * T) / width), Math.max(Math.floor((x * T) / width) + 1, Math.floor(((x + 1) * T) / width))];
+      const sum = new Float64Array(KINDS);
+      for (let t = from; t < to; t++) for (let s = 0; s < KINDS; s++) sum[s] += counts[t * KINDS + s];
+      let y = height;
+      for (const s of [2, 3, 1]) {
+        const part = ((sum[s] + (s === 2 ? sum[5] : 0)) / (to - from) / n) * height; // an evicted block has just been taken into use
+        ctx.fillStyle = this.painter.colours[s];
+        ctx.fillRect(x, y - part, 1, part);
+        y -= part;
+      }
+      if (sum[5] > 0) {
+        ctx.fillStyle = this.painter.colours[5];
+        ctx.fillRect(x, 0, 1, Math.max(2, height * Math.min(0.5, (sum[5] / (to - from) / n) * 8)));
+      }
+    }
+  }
+
+  // Coalesce many input events of one animation frame into one drawing.
+  later(frame) {
+    this.wanted = frame;
+    this.pending ??= requestAnimationFrame(() => {
+      this.pending = null;
+      this.seek(this.wanted);
+    });
+  }
+
+  seek(frame) {
+    const to = Math.max(0, Math.min(this.history.T - 1, Math.round(frame)));
+    this.painter.paint(this.history.seek(to));
+    this.slider.value = to;
+    this.refresh();
+  }
+
+  refresh() {
+    const { history, painter } = this;
+    painter.marks = this.wish?.marks?.length && history.frame === this.wish.frame ? this.wish.marks : null;
+    painter.draw();
+    const clock = history.clock(history.frame);
+    this.clock.textContent = clock;
+    this.slider.setAttribute("aria-valuetext", clock);
+    for (let s = 0; s < KINDS; s++) this.counts[s].textContent = history.counts[history.frame * KINDS + s].toLocaleString("en");
+    if (!this.hovering) this.say(painter.selected);
+  }
+
+  label() {
+    const { n } = this.history;
+    this.cells.setAttribute("aria-label", `Map of ${n.toLocaleString("en")} KV blocks, one cell each, block 0 at the top left`);
+  }
+
+  say(block) {
+    this.hovering = false;
+    const marked = this.painter.marks ? `${this.wish.marks.length.toLocaleString("en")} blocks outlined: ${this.wish.label}` : "";
+    this.hover.textContent = block >= 0 ? `block ${block.toLocaleString("en")} · ${NAMES[this.history.state[block]]}` : marked;
+  }
+
+  release() {
+    this.send("frame", this.history.frame);
+  }
+
+  select(block, tell = true) {
+    this.painter.selected = block;
+    this.painter.draw();
+    this.say(block);
+    if (tell) this.send("sel", block < 0 ? null : { block, frame: this.history.frame });
+  }
+
+  // A wish names the run it is about: it may arrive before that run's history.
+  show(detail) {
+    if (detail.run !== this.run || detail.seq === this.wish?.seq) return;
+    this.pause();
+    const frame = detail.step === null || detail.step === undefined ? this.history.frame : this.history.frameOf(detail.step);
+    this.wish = { ...detail, frame, marks: detail.marks ?? [] };
+    if (Number.isInteger(detail.block)) this.painter.selected = Math.min(detail.block, this.history.n - 1);
+    this.seek(frame);
+    this.say(this.painter.selected);
+  }
+
+  pickOut(state) {
+    this.painter.only = this.painter.only === state ? -1 : state;
+    this.legend.querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-pressed", this.painter.only === i));
+    this.painter.repalette();
+    this.painter.paint(null);
+    this.painter.draw();
+  }
+
+  scrub(event) {
+    if (event.type === "pointerdown") this.timeline.setPointerCapture(event.pointerId);
+    const box = this.timeline.getBoundingClientRect();
+    this.later(((event.clientX - box.left) / box.width) * (this.history.T - 1));
+  }
+
+  point(event) {
+    const { drag, painter } = this;
+    if (drag && event.buttons && painter.zoomed) {
+      const [dx, dy] = [event.offsetX - drag.x, event.offsetY - drag.y];
+      if (drag.moved || Math.abs(dx) + Math.abs(dy) > 4) {
+        if (!drag.moved) this.cells.setPointerCapture(drag.id);
+        Object.assign(drag, { moved: true, x: event.offsetX, y: event.offsetY });
+        this.cells.classList.add("drag");
+        painter.x += dx * painter.dpr;
+        painter.y += dy * painter.dpr;
+        painter.clamp();
+        painter.draw();
+        return;
+      }
+    }
+    const block = painter.at(event.offsetX, event.offsetY);
+    this.say(block >= 0 ? block : painter.selected);
+    this.hovering = block >= 0;
+  }
+
+  click(event) {
+    const moved = this.drag?.moved;
+    this.drag = null;
+    this.cells.classList.remove("drag");
+    const block = this.painter.at(event.offsetX, event.offsetY);
+    if (moved || event.button !== 0 || block < 0) return;
+    this.pause();
+    this.select(block);
+  }
+
+  zoom(direction, event) {
+    const { dpr } = this.painter;
+    if (event) this.painter.zoom(direction, event.offsetX * dpr, event.offsetY * dpr);
+    else if (this.painter.selected < 0) this.painter.zoom(direction);
+    else this.painter.zoom(direction, ...this.painter.place(this.painter.selected)), this.follow();
+    this.painter.draw();
+  }
+
+  goTo(input) {
+    const block = input.valueAsNumber;
+    if (!Number.isInteger(block) || block < 0 || block >= this.history.n) return input.setCustomValidity("no such block"), input.reportValidity();
+    input.setCustomValidity("");
+    this.painter.show(block);
+    this.select(block);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { painter, history } = this;
+    const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: painter.cols, ArrowUp: -painter.cols }[event.key];
+    const todo = { " ": "play", ",": "back", ".": "next", Home: "first", End: "last", "+": "in", "=": "in", "-": "out", 0: "fit" }[event.key];
+    if (move) {
+      const to = painter.selected < 0 ? 0 : painter.selected + move;
+      if (to >= 0 && to < history.n) this.select(to, false);
+      if (painter.zoomed) this.follow();
+    } else if (event.key === "Enter") this.select(Math.max(0, painter.selected));
+    else if (event.key === "Escape") this.select(-1);
+    else if (todo) this.act(todo);
+    else return;
+    event.preventDefault();
+  }
+
+  follow() {
+    const { painter } = this;
+    const [x, y] = painter.place(painter.selected);
+    if (x < 0 || y < 0 || x > painter.canvas.width - painter.cell || y > painter.canvas.height - painter.cell) painter.show(painter.selected);
+    painter.draw();
+  }
+
+  act(name) {
+    const { history, painter } = this;
+    const steps = { first: 0, back: history.frame - 1, next: history.frame + 1, last: history.T - 1 };
+    if (name in steps) {
+      this.pause(false);
+      this.seek(steps[name]);
+      clearTimeout(this.settle); // a held key reports once, when it is let go
+      this.settle = setTimeout(() => this.release(), 250);
+    } else if (name === "play") this.timer ? this.pause() : this.play();
+    else if (name === "in" || name === "out") this.zoom(name === "in" ? 1 : -1);
+    else if (name === "fit") {
+      painter.cell = painter.fit;
+      painter.clamp();
+      painter.draw();
+    } else if (name === "png") this.savePicture();
+    else if (name === "link") this.copyLink();
+  }
+
+  play() {
+    const { history } = this;
+    const button = this.root.querySelector(".play");
+    button.textContent = "❚❚ Pause";
+    button.setAttribute("aria-label", "Pause");
+    let at = history.frame >= history.T - 1 ? 0 : history.frame;
+    let before = performance.now();
+    const tick = (now) => {
+      const rate = Math.max(4, history.T / PLAY_S) * this.root.querySelector(".speed").value;
+      at += ((now - before) / 1000) * rate;
+      before = now;
+      if (Math.floor(at) !== history.frame) this.seek(Math.min(history.T - 1, Math.floor(at)));
+      if (history.frame >= history.T - 1) this.pause();
+      else this.timer = requestAnimationFrame(tick);
+    };
+    this.timer = requestAnimationFrame(tick);
+  }
+
+  pause(tell = true) {
+    if (!this.timer) return;
+    cancelAnimationFrame(this.timer);
+    this.timer = null;
+    const button = this.root.querySelector(".play");
+    button.textContent = "▶ Play";
+    button.setAttribute("aria-label", "Play");
+    if (tell) this.release();
+  }
+
+  savePicture() {
+    this.cells.toBlob((blob) => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = `block-map-step-${this.history.steps[this.history.frame]}.png`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  }
+
+  async copyLink() {
+    const url = new URL(window.location.href);
+    url.searchParams.set("step", this.history.steps[this.history.frame]);
+    if (this.painter.selected >= 0) url.searchParams.set("block", this.painter.selected);
+    const button = this.root.querySelector('[data-do="link"]');
+    try {
+      await navigator.clipboard.writeText(url.href);
+      button.textContent = "Link copied";
+    } catch {
+      window.prompt("Copy this link:", url.href); // the clipboard needs https or localhost
+    }
+    setTimeout(() => (button.textContent = "Copy link"), 1500);
+  }
+}

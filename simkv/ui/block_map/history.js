@@ -1,0 +1,98 @@
+// The blob: header <u4 n, T, K>, offsets u4[T], index u4[K], first u1[n], state u1[K], pad to 8, times f8[T], frames u4[T], then JSON.
+const KEYFRAME = 32;
+const KINDS = 6;
+
+function sizes(bytes) {
+  const head = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const [n, T, K] = [0, 4, 8].map((o) => head.getUint32(o, true));
+  const times = Math.ceil((12 + 4 * T + 4 * K + n + K) / 8) * 8;
+  return { n, T, K, times, meta: times + 12 * T };
+}
+
+function metaOf(bytes) {
+  const { meta } = sizes(bytes);
+  return meta < bytes.length ? JSON.parse(new TextDecoder().decode(bytes.subarray(meta))) : {};
+}
+
+class History {
+  constructor(bytes) {
+    const { n, T, K, times } = sizes(bytes);
+    let at = 12;
+    const take = (Type, count) => {
+      const size = count * Type.BYTES_PER_ELEMENT;
+      const out = new Type(bytes.slice(at, at + size).buffer); // a copy: views need alignment
+      at += size;
+      return out;
+    };
+    Object.assign(this, { n, T, K });
+    this.offsets = take(Uint32Array, T);
+    this.index = take(Uint32Array, K);
+    const first = take(Uint8Array, n);
+    this.changes = take(Uint8Array, K);
+    at = times;
+    this.times = take(Float64Array, T);
+    this.steps = take(Uint32Array, T);
+    this.meta = metaOf(bytes);
+    this.state = first.slice();
+    this.frame = 0;
+    this.prepare();
+  }
+
+  // Keyframes for seeking and the number of blocks per state in every frame, in one pass.
+  prepare() {
+    const { n, T, state } = this;
+    const count = new Uint32Array(KINDS);
+    for (let b = 0; b < n; b++) count[state[b]]++;
+    this.counts = new Uint32Array(T * KINDS);
+    this.keyframes = [];
+    for (let t = 0; t < T; t++) {
+      if (t > 0) {
+        for (let k = this.offsets[t - 1]; k < this.offsets[t]; k++) {
+          const b = this.index[k];
+          count[state[b]]--;
+          count[(state[b] = this.changes[k])]++;
+        }
+      }
+      this.counts.set(count, t * KINDS);
+      if (t % KEYFRAME === 0) this.keyframes.push(state.slice());
+    }
+    this.frame = T - 1;
+  }
+
+  // Move to a frame. Returns [from, to] in `index` when only those blocks changed, null when all must be drawn.
+  seek(frame) {
+    const ahead = frame - this.frame;
+    let from = this.frame;
+    if (ahead < 0 || ahead > KEYFRAME) {
+      const key = Math.floor(frame / KEYFRAME);
+      this.state.set(this.keyframes[key]);
+      from = key * KEYFRAME;
+    }
+    const [a, b] = [this.offsets[from], this.offsets[frame]];
+    for (let k = a; k < b; k++) this.state[this.index[k]] = this.changes[k];
+    this.frame = frame;
+    return ahead < 0 || ahead > KEYFRAME ? null : [a, b];
+  }
+
+  // The last frame that starts at or before a step of the run.
+  frameOf(step) {
+    let [low, high] = [0, this.T - 1];
+    while (low < high) {
+      const mid = (low + high + 1) >> 1;
+      if (this.steps[mid] <= step) low = mid;
+      else high = mid - 1;
+    }
+    return low;
+  }
+
+  clock(frame) {
+    const step = `step ${this.steps[frame].toLocaleString("en")}`;
+    if (this.meta.time_unit === "steps") return step;
+    const t = Math.max(0, this.times[frame] - (this.meta.t0 ?? 0));
+    const fine = this.times[this.T - 1] - this.times[0] < 600;
+    const s = fine ? Math.floor(t * 10) / 10 : Math.floor(t);
+    const two = (x) => String(x).padStart(2, "0");
+    const rest = fine ? (s % 60).toFixed(1).padStart(4, "0") : two(s % 60);
+    return `${Math.floor(s / 3600)}:${two(Math.floor(s / 60) % 60)}:${rest} · ${step}`;
+  }
+}
