@@ -113,8 +113,12 @@ class EngineSettings:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> EngineSettings:
-        """Settings from plain values (JSON, TOML, URL); ``hybrid`` may be a list of mappings."""
+        """Settings from plain values (JSON, TOML, URL); ``hybrid`` may be a list of mappings, or "model": the groups of the model."""
         out = dict(values)
+        if out.get("hybrid") == "model":
+            from simkv.hardware.kv_bytes import groups_of
+
+            out["hybrid"] = groups_of(out.get("model", cls().model))
         if isinstance(out.get("hybrid"), (list, tuple)):
             out["hybrid"] = tuple(g if isinstance(g, KVGroup) else KVGroup(**g) for g in out["hybrid"])
         return cls().replace(**out)
