@@ -20,6 +20,7 @@ from simkv.settings import EngineSettings, KVGroup
 from simkv.workload.workload import Workload
 
 T = TypeVar("T")
+MORE_POOL = "Raise num_gpu_blocks or gpu_memory_utilization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,7 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
     blocks = s.num_gpu_blocks if sized is None else sized.num_gpu_blocks
     assert blocks is not None
     if sized is not None:
-        notes.append(
-            f"num_gpu_blocks={blocks:,} follows from {sized.model} on {s.tensor_parallel_size} x {sized.gpu}; see the memory waterfall."
-        )
+        notes.append(f"num_gpu_blocks={blocks:,} follows from {sized.model} on {s.tensor_parallel_size} x {sized.gpu}.")
     recorded = {"num_gpu_blocks", "max_model_len"} <= set(workload.engine) and not {"num_gpu_blocks", "max_model_len"} & by_user
     if check_pool and not recorded:
         in_flight = budget * (2 if is_async else 1)
@@ -162,9 +161,8 @@ def _batch(s: EngineSettings, mml: int, notes: list[str]) -> tuple[int, int]:
         return s.max_num_batched_tokens, s.max_num_seqs
     gpu = find_gpu(s.gpu)
     budget, seqs = batch_defaults(gpu, mml, s.enable_chunked_prefill, s.max_num_seqs, s.max_num_batched_tokens)
-    chosen = [f"max_num_batched_tokens={budget:,}"] * (s.max_num_batched_tokens is None) + [f"max_num_seqs={seqs:,}"] * (
-        s.max_num_seqs is None
-    )
+    chosen = [f"max_num_batched_tokens={budget:,}"] if s.max_num_batched_tokens is None else []
+    chosen += [f"max_num_seqs={seqs:,}"] if s.max_num_seqs is None else []
     notes.append(f"{' and '.join(chosen)}: vLLM's default for a server on {gpu.name}.")
     return budget, seqs
 
@@ -173,21 +171,16 @@ def _check_start(s: EngineSettings, workload: Workload, mml: int, blocks: int, i
     need = blocks_for(s.groups, mml, in_flight)
     if need > blocks - 1:
         most = longest_request(s.groups, blocks - 1, in_flight, mml)
-        allowed = (
-            f"at most {most}, the estimated maximum for {blocks - 1} usable blocks of {s.block_size} tokens (one request of {mml} tokens needs {need})"
-            if most
-            else f"not possible with {blocks - 1} usable blocks of {s.block_size} tokens"
-        )
+        pool = f"{blocks - 1} usable blocks of {s.block_size} tokens"
+        allowed = f"at most {most}, the estimated maximum for {pool} (it needs {need})" if most else f"no length at all with {pool}"
         if s.max_model_len is None:
             who = workload.id(int(_lengths(workload).argmax())) if len(workload) else "none"
-            hint = f"The longest request ({who}) sets this length. Raise num_gpu_blocks or gpu_memory_utilization, or set max_model_len={most} to have longer requests rejected"
+            hint = f"The longest request ({who}) sets it. {MORE_POOL}, or set max_model_len={most} to have longer requests rejected"
         else:
-            hint = "Raise num_gpu_blocks or gpu_memory_utilization, or lower max_model_len"
+            hint = f"{MORE_POOL}, or lower max_model_len"
         raise SettingsError("max_model_len", mml, allowed, hint)
     if not s.enable_chunked_prefill and budget < mml:
-        hint = (
-            f"Without chunked prefill a whole prompt must fit in one step; set max_num_batched_tokens={mml} or enable_chunked_prefill=true"
-        )
+        hint = f"A whole prompt must fit in one step; set max_num_batched_tokens={mml} or enable_chunked_prefill=true"
         raise SettingsError("max_num_batched_tokens", budget, f"at least max_model_len={mml} without chunked prefill", hint)
 
 

@@ -112,7 +112,8 @@ def roofline(settings: EngineSettings) -> StepTime:
         f"Memory reaches {BANDWIDTH_SHARE:.0%} of the vendor's {gpu.bandwidth / 1e12:.2f} TB/s (a plain copy reached 90 % on an H200).",
         f"Arithmetic reaches {COMPUTE_SHARE:.0%} of the dense {'fp8' if fp8 else 'bf16'} peak of {peak / 1e12:.0f} TFLOP/s"
         " (a plain matrix product reached 80 % on an H200; attention, norms and small shapes are slower).",
-        f"Each step reads {read / 1e9:.2f} GB of weights and every cached token of its batch ({per_layer * growing:,} bytes each in {element_bytes(settings.kv_cache_dtype) * 8}-bit KV).",
+        f"Each step reads {read / 1e9:.2f} GB of weights and every cached token of its batch"
+        f" ({per_layer * growing:,} bytes each, {element_bytes(settings.kv_cache_dtype) * 8}-bit KV).",
         f"The fixed part is {LAUNCHES_PER_LAYER} kernel launches of {LAUNCH_S * 1e6:g} us per layer"
         + (f" and two all-reduces of {ALL_REDUCE_S * 1e6:g} us per layer; their traffic is not counted." if tp > 1 else "."),
     ]

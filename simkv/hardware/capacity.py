@@ -151,9 +151,7 @@ def _block_bytes(settings: EngineSettings, model: Model) -> tuple[int, list[str]
         per_block = max(g.block_size or 1 for g in groups) * each * layer
         said.append(f"The groups do not name all {model.kv_layers} KV layers of {model.name}; {each} layers per group are assumed.")
     if any(kind == LINEAR for kind, _ in model.layer_kinds):
-        said.append(
-            f"The recurrent state of {model.name}'s linear-attention layers is not counted; the engine also raises the block size for it."
-        )
+        said.append(f"The state of {model.name}'s linear-attention layers is not counted; the engine also raises the block size for it.")
     if any(kind == CHUNKED for kind, _ in model.layer_kinds):
         said.append(f"Chunked-attention layers of {model.name} are counted as if they kept the whole context.")
     return per_block, said
@@ -167,9 +165,7 @@ def _memory_sentence(gpu: Gpu) -> str:
 def _no_room(settings: EngineSettings, model: Model, gpu: Gpu, requested: int, rest: Overhead, available: int) -> SettingsError:
     tp = settings.tensor_parallel_size
     if available + rest.total != requested:
-        return SettingsError(
-            "num_gpu_blocks", available, "enough memory for two blocks", "Give the KV cache more memory or use smaller blocks"
-        )
+        return SettingsError("num_gpu_blocks", available, "enough memory for two blocks", "Use smaller blocks or more memory")
     allowed = (
         f"a model that leaves room for KV blocks in the {gb_and_gib(requested)} the engine may use of each {gpu.name}; "
         f"weights take {gb_and_gib(rest.weights)}, activations and logits {gb_and_gib(rest.activations)}, "

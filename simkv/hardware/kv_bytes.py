@@ -23,9 +23,9 @@ def kv_heads_per_rank(model: Model, tp: int) -> int:
             (vLLM refuses both).
     """
     if model.attention_heads % tp:
-        fitting = ", ".join(str(t) for t in range(1, model.attention_heads + 1) if model.attention_heads % t == 0 and t <= 64)
+        fitting = ", ".join(str(t) for t in range(1, 65) if model.attention_heads % t == 0)
         raise SettingsError(
-            "tensor_parallel_size", tp, f"a divisor of the {model.attention_heads} attention heads of {model.name}: {fitting}"
+            "tensor_parallel_size", tp, f"{fitting}: divisors of the {model.attention_heads} attention heads of {model.name}"
         )
     if model.mla:
         return 1

@@ -43,7 +43,7 @@ def overhead(model: Model, tp: int, *, batch_tokens: int, max_num_seqs: int, cud
     non_torch = NON_TORCH_BYTES + (COMMUNICATION_BYTES if tp > 1 else 0)
     graphs = GRAPH_BYTES_PER_LAYER * model.layers if cuda_graphs else 0
     said = [
-        f"Weights take {gb_and_gib(weights)} per GPU: the checkpoint's size ({model.weight_basis}) divided evenly over {tp} GPU{'s' * (tp > 1)}.",
+        f"Weights take {gb_and_gib(weights)} per GPU: the checkpoint's size ({model.weight_basis}), divided evenly by {tp}.",
         f"The activation peak is taken as {per_token:,} bytes for each of {batch_tokens:,} tokens in a full batch"
         f" (2 bytes x 3 x (MLP width {model.intermediate:,} / {tp} + hidden size {model.hidden:,}))"
         f" plus {LOGIT_BYTES} bytes per logit of {max_num_seqs:,} requests and {model.vocab:,} tokens of vocabulary.",
