@@ -24,6 +24,7 @@ STEP = np.dtype(
         ("hits", "i8"),  # of those, tokens found cached
         ("recompute_queries", "i8"),  # the same for requests admitted again after a preemption
         ("recompute_hits", "i8"),
+        ("schedule", "i4"),  # index of the engine's schedule() call, -1 when this turn of the loop made none
         ("prefill", "i4"),  # tokens scheduled that are not decode
         ("decode", "i4"),  # requests decoding one token
         ("running", "i4"),  # after schedule()
@@ -35,10 +36,13 @@ STEP = np.dtype(
         ("admitted", "i4"),
         ("preempted", "i4"),
         ("finished", "i4"),
-        ("cadence", "i4"),  # tokens whose predecessor came out of the step before: their inter-token gap is end - end[before]
-    ]
+        ("cadence", "i4"),  # tokens whose predecessor came out of the batch before: their inter-token gap is end - end[before]
+    ],
+    align=True,
 )
-GAP = np.dtype([("step", "i4"), ("req", "i4"), ("gap", "f8")])
+"""One row per turn of the engine's loop. With async scheduling ``end``, ``finished`` and ``cadence`` are the row's own
+batch's, although its output is processed one turn later."""
+GAP = np.dtype([("gap", "f8"), ("step", "i4"), ("req", "i4")])
 """Inter-token gaps that are not one step long (a prefill of others in between, a preemption)."""
 
 # What happened. ``arg`` in brackets.

@@ -1,0 +1,312 @@
+"""A vLLM replica: builds the arrays from workload and settings, runs the compiled loop, grows the logs.
+
+The same object serves the simulator and a real executor: who calls ``advance`` decides how long a step takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from simkv.engine.vllm import layout
+from simkv.engine.vllm.keys import root_key
+from simkv.engine.vllm.loop import DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL, advance
+from simkv.engine.vllm.pool import free_order
+from simkv.events.layout import EVENT, GAP, STEP
+from simkv.events.log import EventLog
+from simkv.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from simkv.engine.resolve import Resolved
+
+__all__ = ["DONE", "GROW", "PROCESSED", "SCHEDULED", "STALLED", "UNTIL", "VllmEngine"]
+
+FIRST_STEPS = 1 << 13
+
+
+class VllmEngine:
+    """One replica of vLLM's scheduler and KV cache manager over a whole workload.
+
+    Args:
+        workload: all requests, known beforehand; they enter at their arrival time.
+        settings: every setting filled in (simkv.engine.resolve).
+        step_time: ``STEP_TIME[1]``.
+        log: write the event log.
+        max_events: stop logging (the run goes on without a log) beyond this many events.
+    """
+
+    def __init__(
+        self, workload: Workload, settings: Resolved, step_time: npt.NDArray[np.void], *, log: bool, max_events: int | None = None
+    ) -> None:
+        self.workload, self.settings = workload, settings
+        self.max_events = max_events
+        self.log_dropped = False
+        self.state = _build(workload, settings, step_time, log)
+
+    @property
+    def counters(self) -> np.void:
+        """The COUNTERS record, live."""
+        record: np.void = self.state.counters[0]
+        return record
+
+    def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
+        """Run until virtual time ``until``; the logs grow as needed. Returns one of the reasons in loop.py."""
+        while True:
+            e = self.state
+            why = int(advance(e, e.config[0], e.counters[0], until, pause))
+            if why != GROW:
+                return why
+            self._grow()
+
+    def _grow(self) -> None:
+        e, c = self.state, self.state.counters[0]
+        if e.config[0].log:
+            need = int(c.need_events)
+            if self.max_events is not None and c.events + need > max(self.max_events, need):
+                e.config[0].log = 0
+                self.log_dropped = True
+                self.state = e = e._replace(log=np.zeros(1, EVENT).view(np.recarray), log_keys=np.zeros(1, np.uint64))
+            else:
+                log = _larger(e.log, int(c.events), need)
+                keys = _larger(e.log_keys, int(c.logged_keys), need)
+                self.state = e = e._replace(log=log, log_keys=keys)
+        steps = _larger(e.steps, int(c.logged_steps), 1)
+        gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(e.config[0].max_running))
+        self.state = e._replace(steps=steps, gaps=gaps)
+
+    @property
+    def steps(self) -> npt.NDArray[np.void]:
+        """STEP rows so far."""
+        return self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
+
+    @property
+    def gaps(self) -> npt.NDArray[np.void]:
+        """GAP rows so far."""
+        return self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
+
+    def event_log(self) -> EventLog | None:
+        """The log so far (views, no copies); ``None`` if it is off or was dropped."""
+        e, c = self.state, self.counters
+        if not e.config[0].log:
+            return None
+        s = self.settings
+        return EventLog(
+            events=e.log[: int(c.events)].view(np.ndarray).view(EVENT),
+            keys=e.log_keys[: int(c.logged_keys)],
+            steps=self.steps,
+            header={
+                "engine": "vllm",
+                "engine_version": s.profile.version,
+                "num_blocks": s.num_gpu_blocks,
+                "block_size": s.block_size,
+                "groups": [{"type": g.type, "window": g.window, "block_size": g.block_size} for g in s.groups],
+                "hash_block_size": s.hash_block_size,
+                "scheduler_block_size": s.scheduler_block_size,
+                "enable_prefix_caching": s.enable_prefix_caching,
+                "max_blocks_per_request": int(e.tables.shape[1]),
+                "requests": len(self.workload),
+            },
+        )
+
+    def free_queue(self) -> npt.NDArray[np.int32]:
+        """Block ids in the free queue, head (next victim) first."""
+        out = np.zeros(int(self.counters.free), np.int32)
+        assert free_order(self.state.blocks, out) == len(out)
+        return out
+
+    def generated(self) -> npt.NDArray[np.int32]:
+        """Tokens generated per request so far, shape ``[n]``."""
+        e = self.state
+        out: npt.NDArray[np.int32] = e.reqs["generated"].copy()
+        for s in e.running[: int(self.counters.running)]:
+            out[e.slots[s].req] = e.slots[s].num_tokens - e.slots[s].num_prompt
+        return out
+
+
+def _larger(array: npt.NDArray[np.void], used: int, need: int) -> npt.NDArray[np.void]:
+    if used + need <= len(array) and need != 1:
+        return array
+    if used + need < len(array):
+        return array
+    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
+    out[:used] = array[:used]
+    return out.view(np.recarray) if array.dtype.names else out
+
+
+def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log: bool) -> layout.Engine:
+    n, groups = len(workload), len(s.groups)
+    longest = int(min(s.max_model_len, (workload.num_prompt + workload.num_output).max(initial=1)))
+    sizes = [g.block_size or s.block_size for g in s.groups]
+    width = -(-longest // min(sizes)) + 2
+    slots = s.max_running + 1
+    config = layout.zeros(1, layout.CONFIG)
+    for name, value in _config(s, longest, min(sizes), width, log, int(step_time["mode"][0])).items():
+        config[0][name] = value
+    group_table, kinds, extra_keys = _groups(s, sizes)
+    counters = layout.zeros(1, layout.COUNTERS)
+    c = counters[0]
+    c.free, c.free_slots, c.head_slot, c.head_req = s.num_gpu_blocks - 1, slots, -1, -1
+    blocks, extras = _blocks(s.num_gpu_blocks, extra_keys)
+    c.free_entries = s.num_gpu_blocks if extra_keys else 0
+    events = _expected_events(workload, s) if log else 1
+    i4 = np.int32
+    return layout.Engine(
+        config=config,
+        counters=counters,
+        groups=group_table,
+        kinds=kinds,
+        step_time=step_time.view(np.recarray),
+        blocks=blocks,
+        extras=extras,
+        table=np.zeros(layout.power_of_two(2 * len(blocks)), i4),
+        reqs=_requests(workload),
+        runs=workload.runs.view(np.recarray),
+        tokens=workload.tokens,
+        images=workload.images.view(np.recarray),
+        actions=workload.actions.view(np.recarray),
+        waiting=np.zeros(layout.power_of_two(n + 1), i4),
+        skipped=np.zeros(n + 1, i4),
+        timers=np.zeros(n + 1, i4),
+        running=np.zeros(slots, i4),
+        free_slots=np.arange(slots - 1, -1, -1, dtype=i4),
+        slots=layout.zeros(slots, layout.SLOT),
+        lengths=layout.zeros(slots * groups, layout.TABLE),
+        tables=np.empty((slots * groups, width), i4),
+        keys=np.empty((slots, longest // s.hash_block_size + 2), np.uint64),
+        rows=np.zeros((2, slots), layout.ROW).view(np.recarray),
+        batches=layout.zeros(2, layout.BATCH),
+        victims=np.zeros(slots, i4),
+        adapters=np.zeros(len(workload.loras) + 1, i4),
+        log=np.empty(events, EVENT).view(np.recarray),
+        log_keys=np.empty(events // 3 + 1, np.uint64),
+        steps=np.empty(FIRST_STEPS, STEP).view(np.recarray),
+        gaps=np.empty(max(FIRST_STEPS, 4 * slots), GAP).view(np.recarray),
+    )
+
+
+def _config(s: Resolved, longest: int, shortest_block: int, width: int, log: bool, mode: int) -> dict[str, int]:
+    p = s.profile
+    return dict(
+        num_blocks=s.num_gpu_blocks,
+        max_running=s.max_running,
+        budget=s.max_num_batched_tokens,
+        max_model_len=s.max_model_len,
+        caching=s.enable_prefix_caching,
+        chunked=s.enable_chunked_prefill,
+        threshold=s.long_prefill_token_threshold,
+        watermark=s.watermark_blocks,
+        reserve_full_isl=s.scheduler_reserve_full_isl,
+        asynchronous=s.async_scheduling,
+        priority=s.policy == "priority",
+        max_loras=s.max_loras or 0,
+        num_groups=len(s.groups),
+        num_kinds=len({(g.type, g.window, g.block_size) for g in s.groups}),
+        hash_block=s.hash_block_size,
+        scheduler_block=s.scheduler_block_size,
+        retention=layout.DENSE if s.retention_interval is None else s.retention_interval,
+        unhashed_to_front=p.unhashed_to_front if s.enable_prefix_caching else p.caching_off_to_front,
+        stats_at_lookup=p.stats_at_lookup,
+        split_preempted=p.split_preempted,
+        virtual=mode != 0,
+        log=log,
+        shortest_block=shortest_block,
+        blocks_per_request=width,
+    )
+
+
+def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], int]:
+    """GROUP and KIND tables and how many extra keys one block may carry."""
+    table = layout.zeros(len(s.groups), layout.GROUP)
+    in_flight = s.max_num_batched_tokens * (2 if s.async_scheduling else 1)
+    kinds: dict[tuple[int, int], list[int]] = {}
+    extra_keys = 0
+    for g, (group, size) in enumerate(zip(s.groups, sizes, strict=True)):
+        window = group.window or 0 if group.type == "sliding" else 0
+        row = table[g]
+        row.key = (g * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF
+        row.block_size, row.window, row.stride, row.next_in_kind = size, window, size // s.hash_block_size, -1
+        if window:
+            row.need = -(-(window - 1) // size)
+            row.gate_cap = -(-min(window - 1 + in_flight, s.max_model_len) // size) + 1
+        elif row.stride > 1:
+            row.extra = 1
+            extra_keys = max(extra_keys, int(row.stride) - 1)
+        members = kinds.setdefault((window, size), [])
+        if members:
+            table[members[-1]].next_in_kind = g
+        members.append(g)
+    ordered = sorted(kinds.items(), key=lambda item: item[0][0] > 0)
+    kind_table = layout.zeros(len(ordered), layout.KIND)
+    for k, ((window, _), members) in enumerate(ordered):
+        kind_table[k].first_group, kind_table[k].full = members[0], window == 0
+    return table, kind_table, extra_keys
+
+
+def _blocks(num_blocks: int, extra_keys: int) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int32]]:
+    entries = num_blocks * (1 + extra_keys)
+    blocks = layout.zeros(entries, layout.BLOCK)
+    order = np.arange(num_blocks, dtype=np.int32)
+    blocks["free_next"][:num_blocks], blocks["free_prev"][:num_blocks] = np.roll(order, -1), np.roll(order, 1)
+    if extra_keys:
+        spare = np.arange(num_blocks + 1, entries + 1, dtype=np.int32)
+        spare[-1] = 0
+        blocks["free_next"][num_blocks:] = spare
+    return blocks, np.zeros(num_blocks if extra_keys else 1, np.int32)
+
+
+def _requests(w: Workload) -> npt.NDArray[np.void]:
+    n = len(w)
+    reqs = layout.zeros(n, layout.REQUEST)
+    reqs["arrive"], reqs["num_prompt"], reqs["num_output"] = w.arrive, w.num_prompt, w.num_output
+    reqs["first_run"] = w.first_run[:-1]
+    for name in ("scheduled", "first_token", "last_token", "finish"):
+        reqs[name] = np.nan
+    reqs["slot"], reqs["lora"], reqs["first_after"], reqs["next_after"] = -1, -1, -1, -1
+    salt = w.salt if w.salt is not None else np.zeros(n, np.int32)
+    lora = w.lora if w.lora is not None else np.full(n, -1, np.int32)
+    pairs, which = np.unique(np.stack([salt, lora]), axis=1, return_inverse=True) if n else (np.zeros((2, 0), np.int32), np.zeros(0, int))
+    names = [("", "") if a < 0 else (w.loras[a].name, w.loras[a].path) for a in pairs[1].tolist()]
+    roots = np.array([root_key(w.salts[k], *names[j]) for j, k in enumerate(pairs[0].tolist())], np.uint64)
+    reqs["root"] = roots[which.reshape(-1)] if n else 0
+    if w.lora is not None:
+        adapter = {i: k for k, i in enumerate(sorted({a.id for a in w.loras}))}
+        ids = np.array([adapter[a.id] for a in w.loras], np.int32)
+        reqs["lora"] = np.where(lora >= 0, ids[lora], -1)
+    if w.skip_cache is not None:
+        reqs["skip_cache"] = w.skip_cache
+    if w.first_image is not None:
+        reqs["first_image"], reqs["num_images"] = w.first_image[:-1], np.diff(w.first_image)
+    _rank(w, reqs)
+    if w.after is not None:
+        _chain(w.after, reqs)
+    return reqs
+
+
+def _rank(w: Workload, reqs: npt.NDArray[np.void]) -> None:
+    """Dense ranks of (priority, arrival time, id) for the queue and of (priority, arrival time) for victims."""
+    n = len(w)
+    tie = w.tie if w.tie is not None else w.arrive + 1e-9 * np.arange(n)
+    if w.priority is None:
+        return
+    ids = np.array([w.id(i) for i in range(n)])
+    order = np.lexsort((ids, tie, w.priority))
+    reqs["queue_rank"][order] = np.arange(n)
+    new = np.concatenate([[0], (np.diff(tie[order]) != 0) | (np.diff(w.priority[order]) != 0)]) if n else np.zeros(0)
+    reqs["victim_rank"][order] = np.cumsum(new)
+
+
+def _chain(after: npt.NDArray[np.int32], reqs: npt.NDArray[np.void]) -> None:
+    reqs["chained"] = after >= 0
+    for i in np.flatnonzero(after >= 0)[::-1]:
+        reqs["next_after"][i] = reqs["first_after"][after[i]]
+        reqs["first_after"][after[i]] = i
+
+
+def _expected_events(w: Workload, s: Resolved) -> int:
+    """Rows to reserve: address space only, pages are used as they are written."""
+    tokens = w.num_prompt.astype(np.int64) + w.num_output
+    blocks = int(sum((tokens // (g.block_size or s.block_size) + 1).sum() for g in s.groups))
+    first_turn = 2 * s.max_running * len(s.groups) * (int(tokens.max(initial=1)) // min(g.block_size or 1 for g in s.groups) + 64)
+    return 4 * blocks + 2 * int(w.num_output.sum()) + 16 * len(w) + first_turn + (1 << 16)

@@ -1,0 +1,116 @@
+"""All state of a vLLM engine replica as a handful of structured numpy arrays. Nothing here is compiled.
+
+Records for things with several fields, plain arrays for lists of ids; no object per block or per token.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def _record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | None = None) -> np.dtype[Any]:
+    fields = [(name, kind) for kind, names in (("f8", f8), ("u8", u8), ("i8", i8), ("i4", i4)) for name in names.split()]
+    if size is not None:
+        free = size - sum(np.dtype(kind).itemsize for _, kind in fields)
+        fields += [(f"pad{i}", "i4") for i in range(free // 4)]
+    return np.dtype(fields, align=True)
+
+
+CONFIG = _record(
+    i8="num_blocks max_running budget max_model_len caching chunked threshold watermark reserve_full_isl asynchronous priority"
+    " max_loras num_groups num_kinds hash_block scheduler_block retention unhashed_to_front stats_at_lookup split_preempted"
+    " virtual log shortest_block blocks_per_request"
+)
+GROUP = _record(
+    u8="key",  # tells equal content of two groups apart in the key table; 0 for group 0
+    i4="block_size window need gate_cap stride next_in_kind extra hit_start hit_len",
+)
+"""One KV group. window 0 = full attention; ``need`` blocks must stand before a position to resume there; ``stride`` hash
+blocks make one block; ``extra`` = full group with blocks bigger than the hash block. ``hit_start``/``hit_len``: last lookup,
+entries before ``hit_start`` are null."""
+KIND = _record(i4="first_group full found")
+"""Groups that are looked up together; full attention first. ``found`` = tokens, -1 before the first search."""
+
+COUNTERS = _record(
+    f8="now device_free",
+    i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
+    " recompute_requests recompute_queries recompute_hits events logged_keys logged_steps logged_gaps need_events"
+    " free cached held junction"
+    " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
+    " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns open_requests",
+)
+BLOCK = _record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
+"""32 bytes. Block 0 is the null block and the sentinel of the circular free queue. Entries beyond the pool hold extra keys:
+there ``ref`` is the block they belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
+SLOT = _record(
+    f8="last_time",
+    i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch"
+    " store_at",
+    size=64,
+)
+"""What the engine knows of an admitted request. ``quiet``: while computed + new tokens stay below, nothing is to be
+allocated, registered or trimmed; ``store_at``: while the known tokens stay below, no block is to be registered."""
+TABLE = _record(i4="length cached trimmed")
+"""One group's block table of a slot: entries, full blocks already registered, null entries at its start."""
+REQUEST = _record(
+    f8="arrive scheduled first_token last_token finish",
+    u8="root",
+    i8="first_run first_image",
+    i4="num_prompt num_output num_images generated stale drop slot status hit preempted lora skip_cache queue_rank"
+    " victim_rank first_after next_after chained",
+)
+ROW = _record(i4="req slot kind computed n sampled")
+BATCH = _record(f8="end", i8="rows turn number")
+
+NOT_ARRIVED, WAITING, RUNNING, FINISHED, ABORTED, REJECTED = range(6)
+STATUS = ("not arrived", "waiting", "running", "finished", "aborted", "rejected")
+NEW, RESUMED, CONTINUED = range(3)
+DENSE = -1
+"""``retention`` of a sliding group that keeps every block (prefix_cache_retention_interval = null)."""
+
+
+class Engine(NamedTuple):
+    """A replica. N blocks, n requests, S running at most, G groups, W blocks per request at most."""
+
+    config: np.ndarray  # CONFIG[1]
+    counters: np.ndarray  # COUNTERS[1]
+    groups: np.ndarray  # GROUP[G]
+    kinds: np.ndarray  # KIND[K]
+    step_time: np.ndarray  # STEP_TIME[1]
+    blocks: np.ndarray  # BLOCK[N + extra keys]
+    extras: np.ndarray  # i4[N or 1] block -> its first extra-key entry, 0 = none
+    table: np.ndarray  # i4[2^k] open addressing: oldest entry with that key, 0 = empty
+    reqs: np.ndarray  # REQUEST[n] in arrival order
+    runs: np.ndarray  # RUN[m]
+    tokens: np.ndarray  # i4 explicit token ids
+    images: np.ndarray  # IMAGE
+    actions: np.ndarray  # ACTION in order of time
+    waiting: np.ndarray  # i4[2^k] ring of requests (fcfs) or heap (priority)
+    skipped: np.ndarray  # i4[n] requests passed over in this step
+    timers: np.ndarray  # i4[n] heap of chained requests whose predecessor has ended
+    running: np.ndarray  # i4[S] slots in running order
+    free_slots: np.ndarray  # i4[S+1] stack
+    slots: np.ndarray  # SLOT[S+1]
+    lengths: np.ndarray  # TABLE[(S+1)*G]
+    tables: np.ndarray  # i4[(S+1)*G, W] block tables
+    keys: np.ndarray  # u8[S+1, hash blocks] chain keys
+    rows: np.ndarray  # ROW[2, S] what a batch computes
+    batches: np.ndarray  # BATCH[2]
+    victims: np.ndarray  # i4[S] preempted in this step
+    adapters: np.ndarray  # i4[adapters] stamp of the step that runs it
+    log: np.ndarray  # EVENT[L]
+    log_keys: np.ndarray  # u8[K]
+    steps: np.ndarray  # STEP[T]
+    gaps: np.ndarray  # GAP[g]
+
+
+def zeros(n: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeroed record array: fields by attribute, compiled or interpreted."""
+    return np.zeros(n, dtype).view(np.recarray)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least ``n`` and 16."""
+    return 1 << max(4, int(n - 1).bit_length())

@@ -1,0 +1,212 @@
+"""The engine's loop: arrivals, actions, schedule, output; until a moment in virtual time.
+
+One turn is one pass of EngineCore.step (or step_with_batch_queue with async scheduling, where the next batch is
+scheduled before the one in flight is processed). ``advance`` runs as many turns as it can in one compiled call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkv.engine.vllm.compiled import inline, kernel
+from simkv.engine.vllm.layout import NOT_ARRIVED, WAITING
+from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
+from simkv.engine.vllm.pool import emit
+from simkv.engine.vllm.queue import due_before, pop_timer, push_back
+from simkv.engine.vllm.scheduler import schedule
+from simkv.events import layout as ev
+from simkv.workload.workload import ABORT
+
+UNTIL, DONE, GROW, STALLED, SCHEDULED, PROCESSED = range(6)
+"""Why ``advance`` returned: time reached, nothing left, a log is full, nothing can ever be scheduled again; and with
+``pause``: after schedule(), after the output."""
+START, SCHEDULING_DONE = 0, 1
+MAX_EMPTY_SCHEDULES = 50
+
+
+@inline
+def clock(cfg, c):
+    return c.now if cfg.virtual else float(c.steps)
+
+
+@inline
+def next_open(e, c):
+    """First request of the open-loop list that is still to come; chained ones are timed when their predecessor ends."""
+    while c.next_arrival < e.reqs.size and e.reqs[c.next_arrival].chained:
+        c.next_arrival += 1
+    return c.next_arrival if c.next_arrival < e.reqs.size else -1
+
+
+@inline
+def next_request(e, c):
+    """The request that arrives next, -1 if none is known."""
+    r = next_open(e, c)
+    if c.timers > 0 and (r < 0 or due_before(e, e.timers[0], r)):
+        return e.timers[0]
+    return r
+
+
+@kernel
+def next_event(e, c):
+    """Time of the next arrival or action; infinity if there is none."""
+    t = np.inf
+    r = next_request(e, c)
+    if r >= 0:
+        t = e.reqs[r].arrive
+    if c.next_action < e.actions.size:
+        t = min(t, e.actions[c.next_action].at)
+    return t
+
+
+@kernel
+def take_arrivals(e, cfg, c):
+    now = clock(cfg, c)
+    while True:
+        r = next_request(e, c)
+        if r < 0 or e.reqs[r].arrive > now:
+            return
+        if c.timers > 0 and r == e.timers[0]:
+            pop_timer(e, c)
+        else:
+            c.next_arrival += 1
+        if e.reqs[r].status != NOT_ARRIVED:
+            continue
+        if e.reqs[r].num_prompt >= cfg.max_model_len:
+            reject(e, cfg, c, r)
+            continue
+        e.reqs[r].status = WAITING
+        c.unfinished += 1
+        push_back(e, cfg, c, r)
+        if cfg.log:
+            emit(e, c, ev.ARRIVED, 0, r, 0)
+
+
+@kernel
+def take_actions(e, cfg, c):
+    now = clock(cfg, c)
+    while c.next_action < e.actions.size and e.actions[c.next_action].at <= now:
+        action = e.actions[c.next_action]
+        c.next_action += 1
+        if action.op == ABORT:
+            if action.req >= 0:
+                abort(e, cfg, c, action.req)
+        else:
+            reset_prefix_cache(e, cfg, c, action.op)
+
+
+@inline
+def most_events(e, cfg, c):
+    """Upper bound of the events one turn can write."""
+    admissible = min(cfg.max_running - c.running, c.wait_len + e.reqs.size - c.next_arrival + c.timers, cfg.budget)
+    per_batch = cfg.num_groups * (cfg.budget // cfg.shortest_block + 2 * cfg.max_running)
+    hits = max(admissible, 0) * cfg.num_groups * cfg.blocks_per_request
+    return 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * (e.reqs.size - c.next_arrival + c.timers) + 4 * e.actions.size + 64
+
+
+@inline
+def has_room(e, cfg, c):
+    """Whether all logs can take one more turn; else ``c.need_events`` says how many event rows must be free."""
+    c.need_events = most_events(e, cfg, c) if cfg.log else 0
+    if cfg.log and (c.events + c.need_events > e.log.size or c.logged_keys + c.need_events > e.log_keys.size):
+        return False
+    return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size
+
+
+@kernel
+def begin_turn(e, cfg, c):
+    """Arrivals, actions and schedule(). Returns the number of rows scheduled, -1 if schedule() was not called."""
+    step = e.steps[c.logged_steps]
+    step.time = clock(cfg, c)
+    step.first_event = c.events
+    step.schedule = -1
+    step.duration = 0.0
+    step.end = c.now
+    step.prefill = step.decode = step.admitted = step.preempted = step.finished = step.cadence = 0
+    queries, hits, recompute_queries, recompute_hits = c.queries, c.hits, c.recompute_queries, c.recompute_hits
+    step.stored = c.stored
+    step.removed = c.removed
+    c.logged_steps += 1
+    take_arrivals(e, cfg, c)
+    take_actions(e, cfg, c)
+    scheduled = -1
+    if c.unfinished > 0:
+        step.schedule = c.steps
+        duration = schedule(e, cfg, c, step)
+        scheduled = c.rows
+        c.device_free = max(c.device_free, c.now) + duration
+        batch = e.batches[c.batch]
+        batch.end = c.device_free
+        batch.rows = c.rows
+        batch.turn = c.logged_steps - 1
+        batch.number = c.batches
+        c.batches += 1
+        c.steps += 1
+        c.turns += 1
+        c.batch = 1 - c.batch
+        c.in_flight += 1
+        c.empty_schedules = c.empty_schedules + 1 if c.rows == 0 else 0
+    step.queries = c.queries - queries
+    step.hits = c.hits - hits
+    step.recompute_queries = c.recompute_queries - recompute_queries
+    step.recompute_hits = c.recompute_hits - recompute_hits
+    step.running = c.running
+    step.waiting = c.wait_len
+    step.free = c.free
+    return scheduled
+
+
+@kernel
+def end_turn(e, cfg, c):
+    """Process the oldest batch if it is due. Returns 1 if one was processed."""
+    processed = 0
+    turn = c.logged_steps - 1
+    scheduled = e.steps[turn].schedule >= 0
+    depth = 2 if cfg.asynchronous else 1
+    if c.in_flight > 0 and (not scheduled or c.in_flight >= depth):
+        b = c.batch if c.in_flight == 2 else 1 - c.batch
+        c.in_flight -= 1
+        c.now = max(c.now, e.batches[b].end)
+        done = update(e, cfg, c, b)
+        c.barren_turns = 0 if done > 0 else c.barren_turns + 1
+        processed = 1
+    e.steps[turn].stored = c.stored - e.steps[turn].stored
+    e.steps[turn].removed = c.removed - e.steps[turn].removed
+    e.steps[turn].cached = c.cached
+    return processed
+
+
+@kernel
+def advance(e, cfg, c, until, pause):
+    """Run turns until virtual time ``until`` (seconds, or steps in step mode). Returns why it stopped.
+
+    With ``pause`` it returns after every half turn (SCHEDULED, PROCESSED) so that a caller can look; calling again
+    goes on where it stopped.
+    """
+    patience = 20 * cfg.max_model_len + 100_000
+    while True:
+        if c.phase == START:
+            if c.in_flight == 0 and c.unfinished == 0:
+                t = next_event(e, c)
+                if t == np.inf:
+                    return DONE
+                if t > until:
+                    return UNTIL
+                if cfg.virtual:
+                    c.now = max(c.now, t)
+                else:
+                    c.steps = max(c.steps, np.int64(t))
+            if clock(cfg, c) > until:
+                return UNTIL
+            if not has_room(e, cfg, c):
+                return GROW
+            begin_turn(e, cfg, c)
+            c.phase = SCHEDULING_DONE
+            if c.empty_schedules > MAX_EMPTY_SCHEDULES or c.barren_turns > patience:
+                c.phase = START
+                return STALLED
+            if pause:
+                return SCHEDULED
+        end_turn(e, cfg, c)
+        c.phase = START
+        if pause:
+            return PROCESSED

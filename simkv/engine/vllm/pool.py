@@ -1,0 +1,239 @@
+"""The block pool: free queue, reference counts and the key table (vllm/v1/core/block_pool.py, 0.32.0).
+
+The free queue is a circular linked list through ``blocks`` with block 0, the null block, as its sentinel: allocation
+takes the head, and a block taken from there that still carries a key is evicted at that moment. Blocks with equal keys
+are *twins* in order of registration; the table holds the oldest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkv.engine.vllm.compiled import inline, kernel
+from simkv.events.layout import (
+    ALLOCATED,
+    FREED_BACK,
+    FREED_FRONT,
+    HIT,
+    KIND_BITS,
+    RECYCLED,
+    RELEASED,
+    REMOVED_EXTRA,
+)
+
+U = np.uint64
+
+
+@inline
+def emit(e, c, kind, group, req, arg):
+    """Append one event; the caller has checked ``config.log`` and the turn has reserved room."""
+    event = e.log[c.events]
+    event.req = req
+    event.arg = arg
+    event.kind = kind | (group << KIND_BITS)
+    c.events += 1
+
+
+@inline
+def emit_key(e, c, key):
+    e.log_keys[c.logged_keys] = key
+    c.logged_keys += 1
+
+
+@inline
+def unlink_free(blocks, b):
+    block = blocks[b]
+    blocks[block.free_prev].free_next = block.free_next
+    blocks[block.free_next].free_prev = block.free_prev
+
+
+@inline
+def link_free_after(blocks, p, b):
+    n = blocks[p].free_next
+    block = blocks[b]
+    block.free_prev = p
+    block.free_next = n
+    blocks[p].free_next = b
+    blocks[n].free_prev = b
+
+
+@inline
+def find_position(blocks, table, key):
+    """Table position that holds ``key``, or the empty position where it would go."""
+    mask = table.size - 1
+    i = np.int64(key & U(mask))
+    while True:
+        entry = table[i]
+        if entry == 0 or blocks[entry].key == key:
+            return i
+        i = (i + 1) & mask
+
+
+@inline
+def register(c, blocks, table, entry, key):
+    """Give an entry (a block, or an extra-key entry) its key, behind older twins."""
+    record = blocks[entry]
+    record.key = key
+    i = find_position(blocks, table, key)
+    oldest = table[i]
+    if oldest == 0:
+        table[i] = entry
+        record.twin_next = entry
+        record.twin_prev = entry
+        c.cached += 1
+    else:
+        newest = blocks[oldest].twin_prev
+        blocks[newest].twin_next = entry
+        blocks[oldest].twin_prev = entry
+        record.twin_prev = newest
+        record.twin_next = oldest
+
+
+@inline
+def delete_position(blocks, table, i):
+    """Backward-shift deletion of linear probing."""
+    mask = table.size - 1
+    j = i
+    while True:
+        j = (j + 1) & mask
+        entry = table[j]
+        if entry == 0:
+            break
+        home = np.int64(blocks[entry].key & U(mask))
+        if ((j - home) & mask) >= ((j - i) & mask):
+            table[i] = entry
+            i = j
+    table[i] = 0
+
+
+@inline
+def unregister(c, blocks, table, entry):
+    record = blocks[entry]
+    i = find_position(blocks, table, record.key)
+    if record.twin_next == entry:
+        delete_position(blocks, table, i)
+        c.cached -= 1
+    else:
+        blocks[record.twin_prev].twin_next = record.twin_next
+        blocks[record.twin_next].twin_prev = record.twin_prev
+        if table[i] == entry:
+            table[i] = record.twin_next
+
+
+@kernel
+def evict_extras(e, cfg, c, req, group, b):
+    """Drop a block's extra keys, in order of registration (hybrid models, rule 3.11)."""
+    blocks = e.blocks
+    x = e.extras[b]
+    e.extras[b] = 0
+    while x != 0:
+        following = blocks[x].free_next
+        unregister(c, blocks, e.table, x)
+        c.removed += 1
+        if cfg.log:
+            emit(e, c, REMOVED_EXTRA, group, req, b)
+        blocks[x].free_next = np.int32(c.free_entries)
+        c.free_entries = x
+        x = following
+
+
+@kernel
+def allocate(e, cfg, c, req, group, row, first, count):
+    """Pop ``count`` blocks from the head of the free queue into ``row[first:]``; a popped block that is cached is evicted."""
+    blocks = e.blocks
+    for k in range(first, first + count):
+        b = blocks[0].free_next
+        unlink_free(blocks, b)
+        block = blocks[b]
+        kind = ALLOCATED
+        if block.keys > 0:
+            kind = RECYCLED
+            c.removed += 1
+            unregister(c, blocks, e.table, b)
+            block.keys = 0
+        if cfg.log:
+            emit(e, c, kind, group, req, b)
+        if e.extras.size > 1 and e.extras[b] != 0:
+            evict_extras(e, cfg, c, req, group, b)
+        block.ref = 1
+        row[k] = b
+    c.free -= count
+    c.held += count
+
+
+@kernel
+def touch(e, cfg, c, req, group, row, first, stop):
+    """Reference the hit blocks ``row[first:stop]``; an idle one leaves the free queue."""
+    blocks = e.blocks
+    for k in range(first, stop):
+        b = row[k]
+        block = blocks[b]
+        block.ref += 1
+        if b == 0:
+            continue
+        if block.ref == 1:
+            unlink_free(blocks, b)
+            c.free -= 1
+        c.held += 1
+        if cfg.log:
+            emit(e, c, HIT, group, req, b)
+
+
+@kernel
+def release(e, cfg, c, req, group, row, first, stop):
+    """Drop the references of ``row[first:stop]`` from right to left.
+
+    Blocks that reach zero: without a key to the head of the queue in the visited order, with a key to its tail. (Older
+    engines append both: ``unhashed_to_front``.) The null block only counts down.
+    """
+    blocks = e.blocks
+    front = 0
+    for k in range(stop - 1, first - 1, -1):
+        b = row[k]
+        block = blocks[b]
+        block.ref -= 1
+        if b == 0:
+            continue
+        c.held -= 1
+        kind = RELEASED
+        if block.ref == 0:
+            if block.keys > 0 or not cfg.unhashed_to_front:
+                link_free_after(blocks, blocks[0].free_prev, b)
+                kind = FREED_BACK
+            else:
+                link_free_after(blocks, front, b)
+                front = b
+                kind = FREED_FRONT
+            c.free += 1
+        if cfg.log:
+            emit(e, c, kind, group, req, b)
+
+
+@kernel
+def clear_keys(e, cfg, c):
+    """Forget every key; the free queue keeps its order (BlockPool.reset_prefix_cache)."""
+    for b in range(cfg.num_blocks):
+        e.blocks[b].keys = 0
+    for b in range(e.extras.size):
+        x = e.extras[b]
+        e.extras[b] = 0
+        while x != 0:
+            following = e.blocks[x].free_next
+            e.blocks[x].free_next = np.int32(c.free_entries)
+            c.free_entries = x
+            x = following
+    for i in range(e.table.size):
+        e.table[i] = 0
+    c.cached = 0
+
+
+@kernel
+def free_order(blocks, out):
+    """The free queue, head first, into ``out``; returns its length."""
+    n = 0
+    b = blocks[0].free_next
+    while b != 0:
+        out[n] = b
+        n += 1
+        b = blocks[b].free_next
+    return n
