@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simkv.workload.rows import Tally
-from simkv.workload.workload import F8, I8, OUTPUT_SEED, RUN
+from simkv.workload.workload import F8, I4, I8, OUTPUT_SEED, RUN
 
 
 def order_of_arrival(arrive: F8, limit: int | None, tally: Tally) -> npt.NDArray[np.int64] | None:
@@ -45,6 +46,13 @@ def take_lists(order: npt.NDArray[np.int64] | None, flat: Any, counts: I8) -> tu
     return flat[index], picked
 
 
+def codes(texts: Sequence[str], *first: str) -> tuple[I4, tuple[str, ...]]:
+    """Texts as numbers in order of appearance (``first`` are known from the start) and the names they stand for."""
+    known = {text: i for i, text in enumerate(first)}
+    numbers = np.fromiter((known.setdefault(t, len(known)) for t in texts), np.int32, len(texts))
+    return numbers, tuple(known)
+
+
 def dense(ids: I8) -> I8:
     """Ids that fit below ``OUTPUT_SEED``: as they are, or renamed in ascending order."""
     if len(ids) == 0 or int(ids.max()) < OUTPUT_SEED:
@@ -53,7 +61,7 @@ def dense(ids: I8) -> I8:
 
 
 def block_runs(
-    seeds: I8, counts: I8, num_prompt: I8, num_output: I8, block: int, outputs: I8 | None = None
+    seeds: I8, counts: I8, num_prompt: I8, num_output: I8, block: int | I8, outputs: I8 | None = None
 ) -> tuple[npt.NDArray[np.void], I8]:
     """Runs of prompts that are lists of blocks, each followed by its output.
 
@@ -62,7 +70,7 @@ def block_runs(
         counts: blocks of each request, ``ceil(num_prompt / block)``, shape ``[n]``.
         num_prompt: prompt tokens, shape ``[n]``; the last block of a request is as long as what remains.
         num_output: generated tokens, at least 1, shape ``[n]``.
-        block: tokens per block.
+        block: tokens per block, one for all or one for each request.
         outputs: content of each output; ``OUTPUT_SEED + i`` if not given.
 
     Returns:
@@ -75,12 +83,38 @@ def block_runs(
     last = first[1:] - 1
     is_prompt = np.ones(len(runs), bool)
     is_prompt[last] = False
-    runs["n"] = block
+    runs["n"] = block if isinstance(block, int) else np.repeat(block, counts + 1)
     runs["seed"][is_prompt] = seeds
     runs["n"][last - 1] = num_prompt - block * (counts - 1)
     runs["seed"][last] = OUTPUT_SEED + np.arange(n) if outputs is None else outputs
     runs["n"][last] = num_output
     return runs, first
+
+
+def with_tails(ids: I8, counts: I8, num_prompt: I8, block: int | I8) -> tuple[I8, I8]:
+    """Block ids of formats that name full blocks only: what is left of each prompt becomes content of its own.
+
+    Args:
+        ids: dense block ids, flat; they stay below ``OUTPUT_SEED``.
+        counts: ids of each request: ``num_prompt // block``, or rounded up if the last block has an id too.
+        num_prompt: prompt tokens.
+        block: tokens per block.
+
+    Returns:
+        ``(ids, counts)`` with one id for every started block.
+    """
+    need = -(-num_prompt // block)
+    short = need - counts
+    tails = int(short.sum())
+    if tails == 0:
+        return ids, counts
+    out = np.empty(len(ids) + tails, np.int64)
+    last = np.cumsum(need) - 1
+    is_tail = np.zeros(len(out), bool)
+    is_tail[last[short > 0]] = True
+    out[~is_tail] = ids
+    out[is_tail] = (int(ids.max()) + 1 if len(ids) else 0) + np.arange(tails)
+    return out, need
 
 
 def at_least_one(num_output: I8, tally: Tally, name: str) -> I8:

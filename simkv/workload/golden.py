@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.errors import InputError
-from simkv.workload.assemble import order_of_arrival, take, take_lists
-from simkv.workload.content import write_out
+from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
+from simkv.workload.content import SEED_MASK, write_out
 from simkv.workload.golden_check import check_action, check_config, check_request, check_time, parts
 from simkv.workload.rows import Odd, Row, Tally, Where, number_column, whole_column
 from simkv.workload.source import Options, Source, gc_paused
@@ -60,8 +60,6 @@ ENGINE_DEFAULTS: dict[str, Any] = {
 RENAMED = {"hash_algo": "prefix_caching_hash_algo", "retention_interval": "prefix_cache_retention_interval"}
 NOT_SETTINGS = ("hash_hex", "kv_events")
 DEFAULT_OUT_SEED = 1_000_000
-SEED_MASK = 0xFFFF_FFFF
-"""A token depends on its seed modulo 2**32."""
 SMALLEST_BLOCK = 4
 """Tokens per hashed block from which two contents practically never agree by chance."""
 
@@ -183,9 +181,8 @@ def _optional(requests: list[Row], ids: list[str], extra: set[str]) -> dict[str,
             texts = [r.get(field) or "" for r in requests]
             if set(map(type, texts)) - {str}:
                 raise Odd
-            known = {"": 0} if field == "cache_salt" else {}
-            out[field.removeprefix("cache_")] = np.array([known.setdefault(t, len(known)) for t in texts], np.int32)
-            out[names] = tuple(known)
+            first = ("",) if field == "cache_salt" else ()
+            out[field.removeprefix("cache_")], out[names] = codes(texts, *first)
     if "lora" in extra:
         adapters: dict[Lora, int] = {}
         which = []
