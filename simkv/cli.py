@@ -1,0 +1,70 @@
+"""The command line. This module only dispatches: each command's work is imported when it runs.
+
+Exit codes: 0 ok, 1 a check failed, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from simkv import __version__
+from simkv.errors import SimkvError
+
+OK, CHECK_FAILED, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
+COMMANDS = ("replay", "conformance", "bench", "export", "app", "lists")
+
+EPILOG = """\
+start here:
+  simkv app                                        the app, in a browser, on this machine only
+  simkv replay mooncake                            replay an hour of recorded traffic and say what the cache did
+  simkv replay my_trace.jsonl --set num_gpu_blocks=20000 --set block_size=32
+  simkv settings                                   what --set takes
+  simkv traces                                     the traces that come with simkv
+
+Every command explains itself: simkv COMMAND --help.
+Exit codes: 0 ok, 1 a check failed, 2 bad input, 130 interrupted."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line, without importing what the commands need."""
+    parser = argparse.ArgumentParser(
+        prog="simkv",
+        description="Replay LLM traffic through a decision-exact model of a serving engine's KV cache.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"simkv {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        import_module(f"simkv.commands.{name}").add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. What a user can mend ends in one sentence on stderr."""
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except SimkvError as problem:
+        print(f"simkv: {problem}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader (head, less) has gone: nothing to say, and the interpreter must not try to flush to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        print("simkv: interrupted, nothing was kept.", file=sys.stderr)
+        return INTERRUPTED
+    except MemoryError:
+        print("simkv: not enough memory. Lower num_gpu_blocks or --limit, or leave the event log off (--no-events).", file=sys.stderr)
+        return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""``simkv app``: the pages in a browser, served to this machine only."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+EPILOG = """\
+The server listens on this machine only (127.0.0.1) unless --address says otherwise. Nothing is sent anywhere: no
+usage statistics, no fonts, no scripts from elsewhere.
+
+examples:
+  simkv app
+  simkv app --port 8600 --no-browser"""
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "app",
+        help="open the app in a browser",
+        description="Serve the app to this machine and open it in a browser.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", type=int, help="port (default 8501, or the next free one)")
+    parser.add_argument("--address", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--no-browser", action="store_true", help="only serve")
+    parser.set_defaults(run=run)
+
+
+def command(port: int | None, address: str, browser: bool) -> list[str]:
+    """The streamlit command line that serves the app."""
+    from simkv.paths import app_script
+
+    options = {
+        "server.address": address,
+        "server.showEmailPrompt": "false",
+        "browser.gatherUsageStats": "false",
+        "server.fileWatcherType": "none",
+    }
+    if port is not None:
+        options["server.port"] = str(port)
+    if not browser:
+        options["server.headless"] = "true"
+    return [sys.executable, "-m", "streamlit", "run", str(app_script()), *(f"--{name}={value}" for name, value in options.items())]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Become the server; does not return where processes can be replaced."""
+    line = command(args.port, args.address, not args.no_browser)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        os.execv(line[0], line)
+    import subprocess
+
+    return subprocess.call(line)

@@ -1,0 +1,144 @@
+"""What there is to choose from: ``simkv traces``, ``formats``, ``generators``, ``models``, ``gpus``, ``profiles``, ``settings``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from simkv.commands.text import table, whole
+from simkv.plain import to_json
+
+Rows = list[dict[str, Any]]
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    for name, (help_line, rows, show) in LISTS.items():
+        parser = commands.add_parser(name, help=help_line, description=help_line[0].upper() + help_line[1:] + ".")
+        parser.add_argument("--json", action="store_true", help="the list as JSON on stdout")
+        parser.set_defaults(run=_run, rows=rows, show=show)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from simkv.cli import OK
+
+    rows: Rows = args.rows()
+    print(to_json(rows) if args.json else args.show(rows))
+    return OK
+
+
+def _traces() -> Rows:
+    from simkv.workload.bundled import bundled
+
+    return [{"name": name, "title": trace.title, "licence": trace.licence} for name, trace in bundled().items()]
+
+
+def _formats() -> Rows:
+    from simkv.workload.registry import formats
+
+    return [{"name": f.name, "title": f.title, "example": f.example} for f in formats()]
+
+
+def _generators() -> Rows:
+    from simkv.workload.generators import generators
+
+    return [dataclasses.asdict(g) for g in generators()]
+
+
+def _models() -> Rows:
+    from simkv.hardware import models
+
+    return [dataclasses.asdict(m) for m in models().values()]
+
+
+def _gpus() -> Rows:
+    from simkv.hardware import gpus
+
+    return [dataclasses.asdict(g) for g in gpus().values()]
+
+
+def _profiles() -> Rows:
+    from simkv.engine.profiles import profiles
+
+    return [dataclasses.asdict(p) for p in profiles()]
+
+
+def _settings() -> Rows:
+    from simkv.settings import EngineSettings
+
+    out = []
+    for f in dataclasses.fields(EngineSettings):
+        meta = f.metadata
+        allowed = "|".join(meta["choices"]) if "choices" in meta else f"{meta['min']}…{meta['max']}" if "min" in meta else ""
+        out.append({"name": f.name, "default": f.default, "allowed": allowed, "help": meta["help"]})
+    return out
+
+
+def _show_pairs(rows: Rows) -> str:
+    return table([(r["name"], r["title"]) for r in rows])
+
+
+def _show_generators(rows: Rows) -> str:
+    lines = []
+    for r in rows:
+        lines += [f"{r['name']}: {r['title']}", f"  {r['story']}", f"  parameters: {r['params']}", ""]
+    return "\n".join(lines).rstrip()
+
+
+def _show_models(rows: Rows) -> str:
+    head = ("model", "parameters", "weights GB", "KV bytes/token (bf16)")
+    return table(
+        [(m["name"], f"{m['params_total'] / 1e9:,.2f} B", f"{m['weight_bytes'] / 1e9:,.1f}", whole(_kv_bytes(m["name"]))) for m in rows],
+        head,
+    )
+
+
+def _kv_bytes(name: str) -> int:
+    from simkv.hardware import kv_bytes_per_token, models
+
+    return kv_bytes_per_token(models()[name], "auto", 1)
+
+
+def _show_gpus(rows: Rows) -> str:
+    head = ("GPU", "memory GiB (as the engine sees it)", "TB/s", "bf16 TFLOP/s", "confidence")
+    return table(
+        [
+            (
+                g["name"],
+                f"{g['total_bytes'] / 2**30:.2f}",
+                f"{g['bandwidth'] / 1e12:.2f}",
+                f"{g['bf16_flops'] / 1e12:,.0f}",
+                g["confidence"],
+            )
+            for g in rows
+        ],
+        head,
+    )
+
+
+def _show_profiles(rows: Rows) -> str:
+    return table([(p["version"], p["changes"]) for p in rows], ("engine_version", "what is new in this release line"))
+
+
+def _show_settings(rows: Rows) -> str:
+    shown = []
+    for r in rows:
+        default = "none" if r["default"] is None else str(r["default"]).lower() if isinstance(r["default"], bool) else str(r["default"])
+        shown.append((r["name"], "[]" if default == "()" else default, r["allowed"], r["help"]))
+    return (
+        table(shown, ("--set NAME=VALUE", "default", "allowed", "meaning"))
+        + "\n\nnone: the engine's own default for the model, GPU and workload."
+    )
+
+
+LISTS: dict[str, tuple[str, Callable[[], Rows], Callable[[Rows], str]]] = {
+    "traces": ("the traces that come with simkv", _traces, _show_pairs),
+    "formats": ("the trace formats that simkv reads", _formats, _show_pairs),
+    "generators": ("the generators of made-up traffic and their parameters", _generators, _show_generators),
+    "models": ("the models whose memory simkv knows", _models, _show_models),
+    "gpus": ("the GPUs that simkv knows", _gpus, _show_gpus),
+    "profiles": ("the engine releases whose behaviour can be chosen", _profiles, _show_profiles),
+    "settings": ("the engine's settings, for --set", _settings, _show_settings),
+}

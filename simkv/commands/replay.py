@@ -1,0 +1,119 @@
+"""``simkv replay``: what the engine would do with this traffic."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simkv.commands import source
+from simkv.commands.text import percent, seconds, table, whole
+from simkv.plain import to_json
+
+if TYPE_CHECKING:
+    from simkv.replay import Run
+
+EPILOG = """\
+examples:
+  simkv replay mooncake                              bundled trace, default model and GPU
+  simkv replay trace.jsonl --set block_size=32 --set gpu_memory_utilization=0.85
+  simkv replay mooncake --set block_size=512 --set num_gpu_blocks=8192 --json
+  simkv replay generator:multi_turn_chat --seed 7 --set engine_version=0.18
+  simkv replay chats.jsonl --tokenizer tokenizer.json --skip-bad-rows
+  simkv replay mooncake --limit 1000 --out runs/a    keep requests, metrics and the event log for `simkv export`
+
+Hit rate is in tokens: hits ÷ queries over the whole run, first admissions only, as in vllm:prefix_cache_hits_total."""
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "replay",
+        help="replay traffic and report hit rate, latencies, evictions, preemptions",
+        description="Replay traffic through the engine's own scheduling and caching decisions.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source.add_arguments(parser)
+    source.add_settings(parser)
+    output = parser.add_argument_group("what to keep")
+    output.add_argument("--out", type=Path, metavar="DIR", help="write run.json, requests.csv, metrics.csv and the event log there")
+    output.add_argument(
+        "--events", action=argparse.BooleanOptionalAction, default=None, help="record the event log (default: only with --out)"
+    )
+    output.add_argument("--json", action="store_true", help="the summary as JSON on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay one source. Returns 0, or 130 when Ctrl-C cut it short (what was replayed is still reported)."""
+    import gc
+
+    gc.disable()  # one run of arrays and then the end of the process: there is nothing to collect
+    from simkv.cli import INTERRUPTED, OK
+    from simkv.commands.progress import watching
+    from simkv.replay import replay
+    from simkv.run_folder import check_target, save_run
+
+    if args.out is not None:
+        check_target(args.out)
+    started = time.perf_counter()
+    workload = source.open_source(args)
+    load_s = time.perf_counter() - started
+    settings = source.settings_for(workload, args)
+    events = args.out is not None if args.events is None else args.events
+    with watching() as watch:
+        result = replay(workload, settings, events=events, progress=watch)
+    summary = {**result.summary(), "load_s": load_s, "compile_s": result.compile_s}
+    if args.out is not None:
+        save_run(result, args.out, source=args.source, seed=args.seed, summary=summary)
+    if args.json:
+        print(to_json(summary))
+    else:
+        print(report(result, summary))
+        if args.out is not None:
+            print(
+                f"\nKept in {args.out}. Event log: simkv export {args.out} --format parquet --out events.parquet"
+                if events
+                else f"\nKept in {args.out}."
+            )
+    if watch.interrupted:
+        print(
+            f"simkv: interrupted at {seconds(summary['end_time_s'])} of simulated time; the figures are of the part replayed.",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return OK
+
+
+def report(result: Run, summary: dict[str, Any]) -> str:
+    """The summary for people: one sentence, then figures with their units and definitions."""
+    s, r = summary, result.resolved
+    clock = seconds(s["end_time_s"]) if result.workload.time_unit == "seconds" else f"{whole(s['end_time_s'])} steps"
+    lines = [
+        f"{result.workload.name}: {whole(s['finished'])} of {whole(s['requests'])} requests finished in {clock} of simulated time"
+        f" (replayed in {seconds(s['wall_s'])}).",
+    ]
+    if result.status != "complete":
+        lines.append(f"This run is {result.status}: the figures cover the part that was replayed.")
+    rows = [
+        ("hit rate", percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens at first admission, whole run"),
+        ("scheduled tokens", whole(s["scheduled_tokens"]), f"in {whole(s['steps'])} steps"),
+        ("stored blocks", whole(s["stored_blocks"]), f"of {r.block_size} tokens entered the prefix cache"),
+        ("removed blocks", whole(s["removed_blocks"]), f"were evicted from a pool of {whole(r.num_gpu_blocks)} blocks"),
+        ("preemptions", whole(s["preemptions"]), "requests thrown back and recomputed"),
+    ]
+    if s.get("rejected"):
+        rows.append(("rejected", whole(s["rejected"]), "requests the engine refuses"))
+    lines += ["", table(rows)]
+    if result.workload.time_unit == "seconds":
+        names = (("queue_s", "queue"), ("ttft_s", "time to first token"), ("itl_s", "inter-token latency"), ("e2e_s", "end to end"))
+        latencies = [(title, *(seconds(s[key][p]) for p in ("p50", "p95", "p99"))) for key, title in names if key in s]
+        lines += ["", table(latencies, ("latency (model)", "p50", "p95", "p99"))]
+    notes = [*result.workload.report.notes, *r.notes, *result.step_time.assumptions]
+    if result.workload.report.dropped:
+        notes.insert(0, f"{whole(result.workload.report.dropped)} of {whole(result.workload.report.rows)} rows were dropped as unusable.")
+    lines += ["", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join(lines)

@@ -1,0 +1,122 @@
+"""Where a workload comes from: a file, a bundled trace, or a generator."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simkv.errors import InputError
+
+if TYPE_CHECKING:
+    from simkv.settings import EngineSettings
+    from simkv.workload.workload import Workload
+
+GENERATOR = "generator:"
+SOURCE_HELP = """\
+a file (any format of `simkv formats`, gzip or not), the name of a bundled trace (`simkv traces`; a unique beginning
+is enough), or generator:NAME?parameter=value&… (`simkv generators`)"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """SOURCE and how to read it."""
+    parser.add_argument("source", metavar="SOURCE", help=SOURCE_HELP)
+    reading = parser.add_argument_group("reading the source")
+    reading.add_argument("--format", metavar="F", help="the file's format; recognised by its content if not given")
+    reading.add_argument("--limit", type=int, metavar="N", help="only the first N requests by arrival")
+    reading.add_argument("--skip-bad-rows", action="store_true", help="drop rows that cannot be used, count and report them")
+    reading.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json for sources with text; without it a token is a byte of UTF-8")
+    reading.add_argument(
+        "--think",
+        choices=("recorded", "closed"),
+        default="recorded",
+        help="agent sessions: as recorded, or each request after the last answer",
+    )
+    reading.add_argument("--seed", type=int, default=0, help="seed of a generator (default 0)")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The engine and its settings."""
+    engine = parser.add_argument_group("the engine")
+    engine.add_argument("--engine", default="vllm", choices=("vllm",), help="whose decisions are made (default vllm)")
+    engine.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="pairs",
+        help="a setting under the engine's own name; repeat it for more (`simkv settings` lists them)",
+    )
+
+
+def open_source(args: argparse.Namespace) -> Workload:
+    """Read or generate the workload that ``args.source`` names.
+
+    Raises:
+        InputError: it is not there or cannot be used, or an option does not fit it.
+    """
+    text: str = args.source
+    if text.startswith(GENERATOR):
+        return _generate(text[len(GENERATOR) :], args)
+    from simkv.workload.registry import read_workload
+
+    return read_workload(
+        _path(text),
+        format=args.format,
+        limit=args.limit,
+        skip_bad_rows=args.skip_bad_rows,
+        tokenizer=args.tokenizer,
+        think=args.think,
+    )
+
+
+def settings_for(workload: Workload, args: argparse.Namespace) -> EngineSettings:
+    """Settings that came with the workload (recorded runs bring their engine's), then what ``--set`` says."""
+    from simkv.settings import EngineSettings
+
+    base = EngineSettings.from_mapping({**workload.engine, "engine": args.engine})
+    return base.with_pairs(args.pairs) if args.pairs else base
+
+
+def _path(text: str) -> Path:
+    path = Path(text).expanduser()
+    if path.exists():
+        return path
+    from simkv.workload.bundled import bundled
+
+    known = bundled()
+    matches = [name for name in known if name == text] or [name for name in known if name.startswith(text.replace("-", "_"))]
+    if len(matches) == 1:
+        return known[matches[0]].path
+    if matches:
+        raise InputError(f"{text} may be " + " or ".join(matches), field="SOURCE", hint="Write a few letters more")
+    raise InputError(
+        f"there is no file and no bundled trace {text}",
+        field="SOURCE",
+        expected="a file, or one of " + ", ".join(known) + ", or generator:NAME",
+        hint="`simkv traces` describes the bundled traces, `simkv generators` the generators",
+    )
+
+
+def _generate(text: str, args: argparse.Namespace) -> Workload:
+    from urllib.parse import parse_qsl
+
+    from simkv.settings import parse_value
+    from simkv.workload.generators import generate
+
+    for option in ("format", "limit", "skip_bad_rows", "tokenizer"):
+        if getattr(args, option):
+            raise InputError(
+                f"--{option.replace('_', '-')} does not apply to a generator",
+                field="SOURCE",
+                hint="`simkv generators` lists their parameters",
+            )
+    name, _, query = text.partition("?")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise InputError(
+            f'the parameters "{query}" cannot be read', field="SOURCE", expected="generator:NAME?parameter=value&parameter=value"
+        ) from None
+    params: dict[str, Any] = {key.replace("-", "_"): parse_value(value) for key, value in pairs}
+    return generate(name.replace("-", "_"), seed=args.seed, **params)
