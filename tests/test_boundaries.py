@@ -36,8 +36,8 @@ ONLY_IN = {
 LAZY = ("pyarrow", "rich", "tokenizers", "ray", "gpu_backend")
 """Imported inside the function that needs them, never when a module is loaded (pages of the app may do as they like)."""
 
-# Data goes one way. A room knows itself, the rooms before it, and errors, plain, paths, settings and jit.
-FOUNDATION = {"errors", "plain", "paths", "settings", "jit"}
+# Data goes one way. A room knows itself, the rooms before it, and errors, plain, settings and jit.
+FOUNDATION = {"errors", "plain", "settings", "jit"}
 EDGE = {"ui", "commands", "cli", "bench", "__main__"}
 FORBIDDEN = {
     "workload": {"engine", "fleet", "events", "metrics", "conformance", "replay", "run_folder", "diagnosis", "planning", "live"} | EDGE,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import Any
+
+from simkv.errors import SimkvError
 
 EPILOG = """\
 The server listens on this machine only (127.0.0.1) unless --address says otherwise. Nothing is sent anywhere: no
@@ -31,10 +34,17 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def app_script() -> Path:
+    """The app's entry script: inside the package once installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for path in (package / "_app" / "app.py", package.parent / "app.py"):
+        if path.exists():
+            return path
+    raise SimkvError("this installation of simkv lacks the app: install it again, or run it from a checkout.")
+
+
 def command(port: int | None, address: str, browser: bool) -> list[str]:
     """The streamlit command line that serves the app."""
-    from simkv.paths import app_script
-
     options = {
         "server.address": address,
         "server.showEmailPrompt": "false",

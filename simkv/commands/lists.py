@@ -31,8 +31,12 @@ def _run(args: argparse.Namespace) -> int:
 
 def _traces() -> Rows:
     from simkv.workload.bundled import bundled
+    from simkv.workload.registry import detect, formats
+    from simkv.workload.source import FILE_LIMIT, Source
 
-    return [{"name": name, "title": trace.title, "licence": trace.licence} for name, trace in bundled().items()]
+    found = {name: detect(Source.from_path(path, FILE_LIMIT)).name for name, path in bundled().items()}
+    titles = {f.name: f.title for f in formats()}
+    return [{"name": name, "title": titles[format], "format": format, "path": str(bundled()[name])} for name, format in found.items()]
 
 
 def _formats() -> Rows:

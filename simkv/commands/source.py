@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from simkv.workload.workload import Workload
 
 GENERATOR = "generator:"
+ALIASES = {"mooncake": "mooncake_conversation"}
 SOURCE_HELP = """\
 a file (any format of `simkv formats`, gzip or not), the name of a bundled trace (`simkv traces`; a unique beginning
 is enough), or generator:NAME?parameter=value&… (`simkv generators`)"""
@@ -85,9 +86,10 @@ def _path(text: str) -> Path:
     from simkv.workload.bundled import bundled
 
     known = bundled()
-    matches = [name for name in known if name == text] or [name for name in known if name.startswith(text.replace("-", "_"))]
+    name = ALIASES.get(text, text.replace("-", "_"))
+    matches = [name] if name in known else [full for full in known if full.startswith(name)]
     if len(matches) == 1:
-        return known[matches[0]].path
+        return known[matches[0]]
     if matches:
         raise InputError(f"{text} may be " + " or ".join(matches), field="SOURCE", hint="Write a few letters more")
     raise InputError(
