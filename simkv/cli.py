@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from simkv import __version__
+from simkv.commands import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
 from simkv.errors import SimkvError
 
-OK, CHECK_FAILED, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 COMMANDS = ("replay", "conformance", "bench", "export", "app", "lists")
 
 EPILOG = """\

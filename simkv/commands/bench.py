@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from simkv.commands import source
+from simkv.commands import OK, source
 from simkv.commands.text import seconds, table, whole
 from simkv.plain import to_json
 
@@ -39,7 +39,6 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure one workload."""
     from simkv.bench.measure import measure
-    from simkv.cli import OK
     from simkv.errors import InputError
 
     if args.repeat < 1:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simkv.commands import CHECK_FAILED, OK
 from simkv.plain import to_json
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare all runs of a folder. Returns 1 on any difference."""
-    from simkv.cli import CHECK_FAILED, OK
     from simkv.conformance import run_conformance
 
     results = run_conformance(args.folder, on_result=None if args.json else _say)

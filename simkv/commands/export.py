@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from simkv.commands import OK
 from simkv.commands.text import whole
 
 EPILOG = """\
@@ -41,7 +42,6 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export one run."""
-    from simkv.cli import OK
     from simkv.run_folder import open_run
 
     saved = open_run(args.folder)

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from simkv.commands import OK
 from simkv.commands.text import table, whole
 from simkv.plain import to_json
 
@@ -22,8 +23,6 @@ def add(commands: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from simkv.cli import OK
-
     rows: Rows = args.rows()
     print(to_json(rows) if args.json else args.show(rows))
     return OK

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simkv.commands import source
+from simkv.commands import INTERRUPTED, OK, source
 from simkv.commands.text import percent, seconds, table, whole
 from simkv.plain import to_json
 
@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
     import gc
 
     gc.disable()  # one run of arrays and then the end of the process: there is nothing to collect
-    from simkv.cli import INTERRUPTED, OK
     from simkv.commands.progress import watching
     from simkv.replay import replay
     from simkv.run_folder import check_target, save_run
