@@ -100,10 +100,10 @@ class _Replay:
 
     def _waiting(self) -> list[int]:
         e, c = self.engine.state, self.engine.counters
-        if e.config[0].priority:
-            return sorted((int(r) for r in e.waiting[: c.wait_len]), key=lambda r: int(e.reqs[r].queue_rank))
-        mask = e.waiting.size - 1
-        return [int(e.waiting[(int(c.wait_head) + i) & mask]) for i in range(int(c.wait_len))]
+        if self.engine.config.priority:
+            return sorted((int(r) for r in e.queue["waiting"][: c.wait_len]), key=lambda r: int(e.reqs[r].queue_rank))
+        mask = e.queue.size - 1
+        return [int(e.queue[(int(c.wait_head) + i) & mask].waiting) for i in range(int(c.wait_len))]
 
     def _statistics(self) -> list[int]:
         return [int(self.engine.counters[name]) for name in COUNTERS]
@@ -127,7 +127,7 @@ class _Replay:
         turn = self.engine.steps[-1]
         called = int(turn["schedule"]) >= 0
         equal(step, "s", step, int(c.steps) - called)
-        if self.engine.state.config[0].virtual:
+        if self.engine.config.virtual:
             equal(step, "t", record["t"], round(float(turn["time"]), 9))
         equal(step, "add", record.get("add", []), [self._id(x["req"]) for x in rows if x["kind"] == ev.ARRIVED])
         equal(step, "act", record.get("act", []), self._actions(rows, first_action, record.get("act", [])))
@@ -169,7 +169,7 @@ class _Replay:
         equal(step, "wait", record["wait"], [self._id(r) for r in self._waiting()])
         self._pool(record, "")
         if "ref" in record:
-            ref = e.blocks["ref"][: int(e.config[0].num_blocks)]
+            ref = e.blocks["ref"][: int(self.engine.config.num_blocks)]
             equal(step, "ref", record["ref"], {str(b): int(ref[b]) for b in np.flatnonzero(ref)})
         if "tab" in record:
             equal(step, "tab", record["tab"], {self._id(e.slots[s].req): self._table(int(s)) for s in running})
@@ -195,7 +195,7 @@ class _Replay:
         c, step = self.engine.counters, record["s"]
         queue = self.engine.free_queue().tolist()
         self.compare.equal(step, "free" + suffix, record["free" + suffix], int(c.free))
-        usage = 1.0 - int(c.free) / (int(self.engine.state.config[0].num_blocks) - 1)
+        usage = 1.0 - int(c.free) / (int(self.engine.config.num_blocks) - 1)
         self.compare.equal(step, "usage" + suffix, record["usage" + suffix], round(usage, 9))
         if "fq" + suffix in record:
             self.compare.equal(step, "fq" + suffix, record["fq" + suffix], queue)
@@ -259,7 +259,7 @@ class _Replay:
         c = self.engine.counters
         for name, counter in TOTALS.items():
             self.compare.equal(None, f"total {name}", record[name], self._counter(counter, c))
-        if self.engine.state.config[0].virtual:
+        if self.engine.config.virtual:
             self.compare.equal(None, "t_end", record["t_end"], round(float(c.now), 9))
 
     def _counter(self, name: str, c: np.void) -> int:

@@ -5,11 +5,12 @@ The same object serves the simulator and a real executor: who calls ``advance`` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from simkv.engine.step_time_layout import STEP_INDEX, STEP_TIME
 from simkv.engine.vllm import layout
 from simkv.engine.vllm.keys import root_key
 from simkv.engine.vllm.loop import DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL, advance
@@ -43,29 +44,22 @@ class VllmEngine:
         self.workload, self.settings = workload, settings
         self.max_events = max_events
         self.log_dropped = False
-        self.state = _build(workload, settings, step_time, log)
-
-    @property
-    def counters(self) -> np.void:
-        """The COUNTERS record, live."""
-        record: np.void = self.state.counters[0]
-        return record
+        self.config, self.counters, self.state = _build(workload, settings, step_time, log)
 
     def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
         """Run until virtual time ``until``; the logs grow as needed. Returns one of the reasons in loop.py."""
         while True:
-            e = self.state
-            why = int(advance(e, e.config[0], e.counters[0], until, pause))
+            why = int(advance(self.state, self.config, self.counters, until, pause))
             if why != GROW:
                 return why
             self._grow()
 
     def _grow(self) -> None:
-        e, c = self.state, self.state.counters[0]
-        if e.config[0].log:
+        e, c = self.state, self.counters
+        if self.config.log:
             need = int(c.need_events)
             if self.max_events is not None and c.events + need > max(self.max_events, need):
-                e.config[0].log = 0
+                self.config.log = 0
                 self.log_dropped = True
                 self.state = e = e._replace(log=np.zeros(1, EVENT).view(np.recarray), log_keys=np.zeros(1, np.uint64))
             else:
@@ -73,7 +67,7 @@ class VllmEngine:
                 keys = _larger(e.log_keys, int(c.logged_keys), need)
                 self.state = e = e._replace(log=log, log_keys=keys)
         steps = _larger(e.steps, int(c.logged_steps), 1)
-        gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(e.config[0].max_running))
+        gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
         self.state = e._replace(steps=steps, gaps=gaps)
 
     @property
@@ -89,7 +83,7 @@ class VllmEngine:
     def event_log(self) -> EventLog | None:
         """The log so far (views, no copies); ``None`` if it is off or was dropped."""
         e, c = self.state, self.counters
-        if not e.config[0].log:
+        if not self.config.log:
             return None
         s = self.settings
         return EventLog(
@@ -135,42 +129,37 @@ def _larger(array: npt.NDArray[np.void], used: int, need: int) -> npt.NDArray[np
     return out.view(np.recarray) if array.dtype.names else out
 
 
-def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log: bool) -> layout.Engine:
+def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log: bool) -> tuple[Any, Any, layout.Engine]:
     n, groups = len(workload), len(s.groups)
     longest = int(min(s.max_model_len, (workload.num_prompt + workload.num_output).max(initial=1)))
     sizes = [g.block_size or s.block_size for g in s.groups]
     width = -(-longest // min(sizes)) + 2
     slots = s.max_running + 1
     config = layout.zeros(1, layout.CONFIG)
-    for name, value in _config(s, longest, min(sizes), width, log, int(step_time["mode"][0])).items():
+    for name, value in _config(s, longest, min(sizes), width, log, bool(step_time["mode"][0] != STEP_INDEX)).items():
         config[0][name] = value
-    group_table, kinds, extra_keys = _groups(s, sizes)
+    for name in STEP_TIME.names or ():
+        config[0][name] = step_time[name][0]
+    group_table, extra_keys = _groups(s, sizes)
     counters = layout.zeros(1, layout.COUNTERS)
     c = counters[0]
     c.free, c.free_slots, c.head_slot, c.head_req = s.num_gpu_blocks - 1, slots, -1, -1
-    blocks, extras = _blocks(s.num_gpu_blocks, extra_keys)
+    blocks = _blocks(s.num_gpu_blocks, extra_keys)
     c.free_entries = s.num_gpu_blocks if extra_keys else 0
     events = _expected_events(workload, s) if log else 1
-    i4 = np.int32
-    return layout.Engine(
-        config=config,
-        counters=counters,
+    i4, i8 = np.int32, np.int64
+    state = layout.Engine(
         groups=group_table,
-        kinds=kinds,
-        step_time=step_time.view(np.recarray),
         blocks=blocks,
-        extras=extras,
         table=np.zeros(layout.power_of_two(2 * len(blocks)), i4),
         reqs=_requests(workload),
         runs=workload.runs.view(np.recarray),
         tokens=workload.tokens,
         images=workload.images.view(np.recarray),
         actions=workload.actions.view(np.recarray),
-        waiting=np.zeros(layout.power_of_two(n + 1), i4),
-        skipped=np.zeros(n + 1, i4),
-        timers=np.zeros(n + 1, i4),
-        running=np.zeros(slots, i4),
-        free_slots=np.arange(slots - 1, -1, -1, dtype=i4),
+        queue=layout.zeros(layout.power_of_two(n + 1), layout.QUEUE),
+        running=np.zeros(slots, i8),
+        free_slots=np.arange(slots - 1, -1, -1, dtype=i8),
         slots=layout.zeros(slots, layout.SLOT),
         lengths=layout.zeros(slots * groups, layout.TABLE),
         tables=np.empty((slots * groups, width), i4),
@@ -184,9 +173,10 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
         steps=np.empty(FIRST_STEPS, STEP).view(np.recarray),
         gaps=np.empty(max(FIRST_STEPS, 4 * slots), GAP).view(np.recarray),
     )
+    return config[0], c, state
 
 
-def _config(s: Resolved, longest: int, shortest_block: int, width: int, log: bool, mode: int) -> dict[str, int]:
+def _config(s: Resolved, longest: int, shortest_block: int, width: int, log: bool, virtual: bool) -> dict[str, int]:
     p = s.profile
     return dict(
         num_blocks=s.num_gpu_blocks,
@@ -209,15 +199,15 @@ def _config(s: Resolved, longest: int, shortest_block: int, width: int, log: boo
         unhashed_to_front=p.unhashed_to_front if s.enable_prefix_caching else p.caching_off_to_front,
         stats_at_lookup=p.stats_at_lookup,
         split_preempted=p.split_preempted,
-        virtual=mode != 0,
+        virtual=virtual,
         log=log,
         shortest_block=shortest_block,
         blocks_per_request=width,
     )
 
 
-def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], int]:
-    """GROUP and KIND tables and how many extra keys one block may carry."""
+def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], int]:
+    """The GROUP table and how many extra keys one block may carry."""
     table = layout.zeros(len(s.groups), layout.GROUP)
     in_flight = s.max_num_batched_tokens * (2 if s.async_scheduling else 1)
     kinds: dict[tuple[int, int], list[int]] = {}
@@ -238,13 +228,12 @@ def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], npt.ND
             table[members[-1]].next_in_kind = g
         members.append(g)
     ordered = sorted(kinds.items(), key=lambda item: item[0][0] > 0)
-    kind_table = layout.zeros(len(ordered), layout.KIND)
     for k, ((window, _), members) in enumerate(ordered):
-        kind_table[k].first_group, kind_table[k].full = members[0], window == 0
-    return table, kind_table, extra_keys
+        table[k].kind_first, table[k].kind_full = members[0], window == 0
+    return table, extra_keys
 
 
-def _blocks(num_blocks: int, extra_keys: int) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int32]]:
+def _blocks(num_blocks: int, extra_keys: int) -> npt.NDArray[np.void]:
     entries = num_blocks * (1 + extra_keys)
     blocks = layout.zeros(entries, layout.BLOCK)
     order = np.arange(num_blocks, dtype=np.int32)
@@ -253,7 +242,7 @@ def _blocks(num_blocks: int, extra_keys: int) -> tuple[npt.NDArray[np.void], npt
         spare = np.arange(num_blocks + 1, entries + 1, dtype=np.int32)
         spare[-1] = 0
         blocks["free_next"][num_blocks:] = spare
-    return blocks, np.zeros(num_blocks if extra_keys else 1, np.int32)
+    return blocks
 
 
 def _requests(w: Workload) -> npt.NDArray[np.void]:

@@ -21,17 +21,18 @@ def _record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | 
 CONFIG = _record(
     i8="num_blocks max_running budget max_model_len caching chunked threshold watermark reserve_full_isl asynchronous priority"
     " max_loras num_groups num_kinds hash_block scheduler_block retention unhashed_to_front stats_at_lookup split_preempted"
-    " virtual log shortest_block blocks_per_request"
+    " virtual log shortest_block blocks_per_request mode",
+    f8="a b c overhead_s flops_per_token flops_per_token_context weight_bytes kv_bytes_per_token peak_flops bandwidth",
 )
+"""Settings as numbers; the last fields say how long a step takes (simkv/engine/step_time_layout.py)."""
 GROUP = _record(
     u8="key",  # tells equal content of two groups apart in the key table; 0 for group 0
-    i4="block_size window need gate_cap stride next_in_kind extra hit_start hit_len",
+    i4="block_size window need gate_cap stride next_in_kind extra hit_start hit_len kind_first kind_full kind_found",
 )
 """One KV group. window 0 = full attention; ``need`` blocks must stand before a position to resume there; ``stride`` hash
 blocks make one block; ``extra`` = full group with blocks bigger than the hash block. ``hit_start``/``hit_len``: last lookup,
-entries before ``hit_start`` are null."""
-KIND = _record(i4="first_group full found")
-"""Groups that are looked up together; full attention first. ``found`` = tokens, -1 before the first search."""
+entries before ``hit_start`` are null. Groups with equal window and block size form a *kind* and are looked up together; row k
+also describes kind k, full attention first: its first group, whether it is full, tokens found (-1 before the search)."""
 
 COUNTERS = _record(
     f8="now device_free",
@@ -42,8 +43,8 @@ COUNTERS = _record(
     " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns open_requests",
 )
 BLOCK = _record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
-"""32 bytes. Block 0 is the null block and the sentinel of the circular free queue. Entries beyond the pool hold extra keys:
-there ``ref`` is the block they belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
+"""32 bytes. Block 0 is the null block and the sentinel of the circular free queue. ``keys``: 0 none, 1 the block's own, more:
+also extra ones, the first of which is that entry. Entries beyond the pool hold extra keys: there ``ref`` is the block they belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
 SLOT = _record(
     f8="last_time",
     i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch"
@@ -61,6 +62,9 @@ REQUEST = _record(
     i4="num_prompt num_output num_images generated stale drop slot status hit preempted lora skip_cache queue_rank"
     " victim_rank first_after next_after chained",
 )
+QUEUE = _record(i8="waiting skipped timer")
+"""``waiting``: ring of requests (fcfs) or heap (priority); ``skipped``: passed over in this step; ``timer``: heap of chained
+requests whose predecessor has ended."""
 ROW = _record(i4="req slot kind computed n sampled")
 BATCH = _record(f8="end", i8="rows turn number")
 
@@ -74,24 +78,17 @@ DENSE = -1
 class Engine(NamedTuple):
     """A replica. N blocks, n requests, S running at most, G groups, W blocks per request at most."""
 
-    config: np.ndarray  # CONFIG[1]
-    counters: np.ndarray  # COUNTERS[1]
     groups: np.ndarray  # GROUP[G]
-    kinds: np.ndarray  # KIND[K]
-    step_time: np.ndarray  # STEP_TIME[1]
     blocks: np.ndarray  # BLOCK[N + extra keys]
-    extras: np.ndarray  # i4[N or 1] block -> its first extra-key entry, 0 = none
     table: np.ndarray  # i4[2^k] open addressing: oldest entry with that key, 0 = empty
     reqs: np.ndarray  # REQUEST[n] in arrival order
     runs: np.ndarray  # RUN[m]
     tokens: np.ndarray  # i4 explicit token ids
     images: np.ndarray  # IMAGE
     actions: np.ndarray  # ACTION in order of time
-    waiting: np.ndarray  # i4[2^k] ring of requests (fcfs) or heap (priority)
-    skipped: np.ndarray  # i4[n] requests passed over in this step
-    timers: np.ndarray  # i4[n] heap of chained requests whose predecessor has ended
-    running: np.ndarray  # i4[S] slots in running order
-    free_slots: np.ndarray  # i4[S+1] stack
+    queue: np.ndarray  # QUEUE[2^k]
+    running: np.ndarray  # i8[S] slots in running order
+    free_slots: np.ndarray  # i8[S+1] stack
     slots: np.ndarray  # SLOT[S+1]
     lengths: np.ndarray  # TABLE[(S+1)*G]
     tables: np.ndarray  # i4[(S+1)*G, W] block tables

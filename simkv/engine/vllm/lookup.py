@@ -7,24 +7,26 @@ common limit until all agree. Block ids go to the head slot's table rows, which 
 
 from __future__ import annotations
 
+import numpy as np
+
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.pool import find_position
 
 
 @inline
-def cached_block(e, key, g):
-    """Oldest block of group ``g`` with this chain key, 0 if there is none."""
-    return e.table[find_position(e.blocks, e.table, key ^ e.groups[g].key)]
+def cached_block(blocks, table, key):
+    """Oldest block with this key, 0 if there is none."""
+    return table[find_position(blocks, table, key)]
 
 
 @inline
-def kind_has(e, key, first_group):
+def kind_has(blocks, table, groups, key, first_group):
     """Whether every group of the kind holds the key."""
     g = first_group
     while g >= 0:
-        if cached_block(e, key, g) == 0:
+        if cached_block(blocks, table, key ^ groups[g].key) == 0:
             return False
-        g = e.groups[g].next_in_kind
+        g = groups[g].next_in_kind
     return True
 
 
@@ -37,16 +39,18 @@ def find_full(e, cfg, s, first_group, limit):
     if group.next_in_kind < 0:
         row = e.tables[s * cfg.num_groups + first_group]
         while hit < most:
-            b = cached_block(e, e.keys[s, (hit + 1) * group.stride - 1], first_group)
+            b = cached_block(e.blocks, e.table, e.keys[s, (hit + 1) * group.stride - 1] ^ group.key)
             if b == 0:
                 break
             row[hit] = b
             hit += 1
     else:
-        while hit < most and kind_has(e, e.keys[s, (hit + 1) * group.stride - 1], first_group):
+        while hit < most and kind_has(e.blocks, e.table, e.groups, e.keys[s, (hit + 1) * group.stride - 1], first_group):
             g = first_group
             while g >= 0:
-                e.tables[s * cfg.num_groups + g, hit] = cached_block(e, e.keys[s, (hit + 1) * group.stride - 1], g)
+                e.tables[s * cfg.num_groups + g, hit] = cached_block(
+                    e.blocks, e.table, e.keys[s, (hit + 1) * group.stride - 1] ^ e.groups[g].key
+                )
                 g = e.groups[g].next_in_kind
             hit += 1
     tokens = hit * group.block_size // cfg.scheduler_block * cfg.scheduler_block
@@ -59,12 +63,12 @@ def find_full(e, cfg, s, first_group, limit):
 
 
 @inline
-def set_sliding_hit(e, first_group, start, length):
+def set_sliding_hit(groups, first_group, start, length):
     g = first_group
     while g >= 0:
-        e.groups[g].hit_start = start
-        e.groups[g].hit_len = length
-        g = e.groups[g].next_in_kind
+        groups[g].hit_start = start
+        groups[g].hit_len = length
+        g = groups[g].next_in_kind
 
 
 @kernel
@@ -76,21 +80,21 @@ def find_sliding(e, cfg, s, first_group, limit):
     i = limit // size - 1
     while i >= 0:
         key = e.keys[s, (i + 1) * group.stride - 1]
-        if not kind_has(e, key, first_group):
+        if not kind_has(e.blocks, e.table, e.groups, key, first_group):
             run = 0
         elif run > 0 or (i + 1) * size % cfg.scheduler_block == 0:
             g = first_group
             while g >= 0:
-                e.tables[s * cfg.num_groups + g, i] = cached_block(e, key, g)
+                e.tables[s * cfg.num_groups + g, i] = cached_block(e.blocks, e.table, key ^ e.groups[g].key)
                 g = e.groups[g].next_in_kind
             run += 1
             if run >= group.need:
-                set_sliding_hit(e, first_group, i, i + run)
+                set_sliding_hit(e.groups, first_group, i, i + run)
                 return (i + run) * size
         i -= 1
     while run * size % cfg.scheduler_block != 0:
         run -= 1
-    set_sliding_hit(e, first_group, 0, run)
+    set_sliding_hit(e.groups, first_group, 0, run)
     return run * size
 
 
@@ -109,18 +113,19 @@ def find_hit(e, cfg, c, s, num_tokens):
         return find_sliding(e, cfg, s, 0, limit)
     best = 0
     for k in range(cfg.num_kinds):
-        e.kinds[k].found = -1
+        e.groups[k].kind_found = -1
     while True:
         current = limit
         for k in range(cfg.num_kinds):
-            kind = e.kinds[k]
-            if kind.full and kind.found >= 0:
-                current = min(current, kind.found)
+            kind = e.groups[k]
+            if kind.kind_full and kind.kind_found >= 0:
+                current = min(current, np.int64(kind.kind_found))
                 continue
-            current = find_full(e, cfg, s, kind.first_group, current) if kind.full else find_sliding(e, cfg, s, kind.first_group, current)
-            kind.found = current
+            first = np.int64(kind.kind_first)
+            current = find_full(e, cfg, s, first, current) if kind.kind_full else find_sliding(e, cfg, s, first, current)
+            kind.kind_found = current
             best = max(best, current)
-        settled = current >= limit or (cfg.num_kinds == 2 and e.kinds[0].full == 1)
+        settled = current >= limit or (cfg.num_kinds == 2 and e.groups[0].kind_full == 1)
         limit = current
         if settled:
             break
@@ -134,10 +139,10 @@ def find_hit(e, cfg, c, s, num_tokens):
 
 
 @kernel
-def no_hit(e, cfg, c):
+def no_hit(groups, cfg, c):
     """Caching off, or a request that does not read the cache."""
     c.junction = 0
     for g in range(cfg.num_groups):
-        e.groups[g].hit_start = 0
-        e.groups[g].hit_len = 0
+        groups[g].hit_start = 0
+        groups[g].hit_len = 0
     return 0

@@ -30,31 +30,31 @@ def clock(cfg, c):
 
 
 @inline
-def next_open(e, c):
+def next_open(reqs, c):
     """First request of the open-loop list that is still to come; chained ones are timed when their predecessor ends."""
-    while c.next_arrival < e.reqs.size and e.reqs[c.next_arrival].chained:
+    while c.next_arrival < reqs.size and reqs[c.next_arrival].chained:
         c.next_arrival += 1
-    return c.next_arrival if c.next_arrival < e.reqs.size else -1
+    return c.next_arrival if c.next_arrival < reqs.size else -1
 
 
 @inline
-def next_request(e, c):
+def next_request(reqs, queue, c):
     """The request that arrives next, -1 if none is known."""
-    r = next_open(e, c)
-    if c.timers > 0 and (r < 0 or due_before(e, e.timers[0], r)):
-        return e.timers[0]
+    r = next_open(reqs, c)
+    if c.timers > 0 and (r < 0 or due_before(reqs, queue[0].timer, r)):
+        return queue[0].timer
     return r
 
 
 @kernel
-def next_event(e, c):
+def next_event(reqs, queue, actions, c):
     """Time of the next arrival or action; infinity if there is none."""
     t = np.inf
-    r = next_request(e, c)
+    r = next_request(reqs, queue, c)
     if r >= 0:
-        t = e.reqs[r].arrive
-    if c.next_action < e.actions.size:
-        t = min(t, e.actions[c.next_action].at)
+        t = reqs[r].arrive
+    if c.next_action < actions.size:
+        t = min(t, actions[c.next_action].at)
     return t
 
 
@@ -62,11 +62,11 @@ def next_event(e, c):
 def take_arrivals(e, cfg, c):
     now = clock(cfg, c)
     while True:
-        r = next_request(e, c)
+        r = next_request(e.reqs, e.queue, c)
         if r < 0 or e.reqs[r].arrive > now:
             return
-        if c.timers > 0 and r == e.timers[0]:
-            pop_timer(e, c)
+        if c.timers > 0 and r == e.queue[0].timer:
+            pop_timer(e.reqs, e.queue, c)
         else:
             c.next_arrival += 1
         if e.reqs[r].status != NOT_ARRIVED:
@@ -76,9 +76,9 @@ def take_arrivals(e, cfg, c):
             continue
         e.reqs[r].status = WAITING
         c.unfinished += 1
-        push_back(e, cfg, c, r)
+        push_back(e.reqs, e.queue, cfg, c, r)
         if cfg.log:
-            emit(e, c, ev.ARRIVED, 0, r, 0)
+            emit(c, e.log, ev.ARRIVED, 0, r, 0)
 
 
 @kernel
@@ -89,7 +89,7 @@ def take_actions(e, cfg, c):
         c.next_action += 1
         if action.op == ABORT:
             if action.req >= 0:
-                abort(e, cfg, c, action.req)
+                abort(e, cfg, c, np.int64(action.req))
         else:
             reset_prefix_cache(e, cfg, c, action.op)
 
@@ -186,7 +186,7 @@ def advance(e, cfg, c, until, pause):
     while True:
         if c.phase == START:
             if c.in_flight == 0 and c.unfinished == 0:
-                t = next_event(e, c)
+                t = next_event(e.reqs, e.queue, e.actions, c)
                 if t == np.inf:
                     return DONE
                 if t > until:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.layout import ABORTED, FINISHED, REJECTED, RUNNING, WAITING
 from simkv.engine.vllm.pool import clear_keys, emit
@@ -13,8 +15,8 @@ from simkv.workload.workload import RESET_RUNNING
 
 
 @inline
-def record_gap(e, c, turn, r, gap):
-    record = e.gaps[c.logged_gaps]
+def record_gap(gaps, c, turn, r, gap):
+    record = gaps[c.logged_gaps]
     record.gap = gap
     record.step = turn
     record.req = r
@@ -25,29 +27,29 @@ def record_gap(e, c, turn, r, gap):
 def end_request(e, cfg, c, r, status):
     """Release what a request holds and let its successors arrive."""
     req = e.reqs[r]
-    s = req.slot
+    s = np.int64(req.slot)
     if req.status == RUNNING:
         req.generated = e.slots[s].num_tokens - e.slots[s].num_prompt
         release_all(e, cfg, c, s)
         e.slots[s].req = -1
-        free_slot(e, c, s)
+        free_slot(e.free_slots, c, s)
     req.slot = -1
     req.status = status
     req.finish = c.now
     c.unfinished -= 1
-    start_successors(e, c, r, c.now if cfg.virtual else float(c.steps))
+    start_successors(e.reqs, e.queue, c, r, c.now if cfg.virtual else float(c.steps))
     if cfg.log:
-        emit(e, c, ev.FINISHED if status == FINISHED else ev.ABORTED, 0, r, 0)
+        emit(c, e.log, ev.FINISHED if status == FINISHED else ev.ABORTED, 0, r, 0)
 
 
 @kernel
-def drop_ended(e, c):
+def drop_ended(running, slots, c):
     """Close the gaps that ended requests leave in the running list, order kept."""
     n = 0
     for i in range(c.running):
-        s = e.running[i]
-        if e.slots[s].req >= 0:
-            e.running[n] = s
+        s = running[i]
+        if slots[s].req >= 0:
+            running[n] = s
             n += 1
     c.running = n
 
@@ -59,7 +61,7 @@ def take_stale_token(e, cfg, c, r, turn):
     if req.generated == 0:
         req.first_token = c.now
     else:
-        record_gap(e, c, turn, r, c.now - req.last_token)
+        record_gap(e.gaps, c, turn, r, c.now - req.last_token)
     req.generated += 1
     req.last_token = c.now
     if req.num_prompt + req.generated < min(req.num_prompt + req.num_output, cfg.max_model_len):
@@ -79,10 +81,10 @@ def update(e, cfg, c, b):
     done, ended_running, cadence = 0, 0, 0
     for i in range(batch.rows):
         row = rows[i]
-        s = row.slot
+        r, s = np.int64(row.req), np.int64(row.slot)
         if cfg.asynchronous:
-            req = e.reqs[row.req]
-            s = req.slot
+            req = e.reqs[r]
+            s = np.int64(req.slot)
             if req.status != RUNNING and req.status != WAITING:
                 continue
             if s >= 0:
@@ -90,7 +92,7 @@ def update(e, cfg, c, b):
             if req.stale > 0:
                 req.stale -= row.n
                 if row.sampled and not req.drop:
-                    done += take_stale_token(e, cfg, c, row.req, turn)
+                    done += take_stale_token(e, cfg, c, r, turn)
                 continue
         if not row.sampled:
             continue
@@ -98,11 +100,11 @@ def update(e, cfg, c, b):
         if slot.last_batch == number - 1:
             cadence += 1
         elif slot.num_tokens == slot.num_prompt:
-            e.reqs[row.req].first_token = now
+            e.reqs[r].first_token = now
             if cfg.log:
-                emit(e, c, ev.FIRST_TOKEN, 0, row.req, 0)
+                emit(c, e.log, ev.FIRST_TOKEN, 0, r, 0)
         else:
-            record_gap(e, c, turn, row.req, now - slot.last_time)
+            record_gap(e.gaps, c, turn, r, now - slot.last_time)
         slot.last_batch = number
         slot.last_time = now
         slot.num_tokens += 1
@@ -110,13 +112,13 @@ def update(e, cfg, c, b):
             slot.placeholders -= 1
             if cfg.caching and slot.computed - slot.placeholders >= slot.store_at:
                 store_full_blocks(e, cfg, c, s, slot.computed - slot.placeholders)
-                set_quiet(e, cfg, c, s)
+                set_quiet(e.groups, e.lengths, e.slots, cfg, s)
         if slot.num_tokens >= slot.last_tokens:
-            end_request(e, cfg, c, row.req, FINISHED)
+            end_request(e, cfg, c, r, FINISHED)
             done += 1
             ended_running += 1
     if ended_running > 0:
-        drop_ended(e, c)
+        drop_ended(e.running, e.slots, c)
     c.finished += done
     e.steps[turn].finished = done
     e.steps[turn].cadence = cadence
@@ -135,7 +137,7 @@ def abort(e, cfg, c, r):
     running = req.status == RUNNING
     end_request(e, cfg, c, r, ABORTED)
     if running:
-        drop_ended(e, c)
+        drop_ended(e.running, e.slots, c)
     c.aborted += 1
 
 
@@ -150,7 +152,7 @@ def reset_prefix_cache(e, cfg, c, op):
     if succeeded:
         clear_keys(e, cfg, c)
     if cfg.log:
-        emit(e, c, ev.CLEARED if succeeded else ev.RESET_FAILED, 0, -1, 0)
+        emit(c, e.log, ev.CLEARED if succeeded else ev.RESET_FAILED, 0, -1, 0)
 
 
 @kernel
@@ -158,4 +160,4 @@ def reject(e, cfg, c, r):
     """A prompt that max_model_len does not admit: the server answers with an error, the queue never sees it."""
     e.reqs[r].status = REJECTED
     c.rejected += 1
-    start_successors(e, c, r, c.now if cfg.virtual else float(c.steps))
+    start_successors(e.reqs, e.queue, c, r, c.now if cfg.virtual else float(c.steps))

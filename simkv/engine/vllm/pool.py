@@ -25,9 +25,9 @@ U = np.uint64
 
 
 @inline
-def emit(e, c, kind, group, req, arg):
+def emit(c, log, kind, group, req, arg):
     """Append one event; the caller has checked ``config.log`` and the turn has reserved room."""
-    event = e.log[c.events]
+    event = log[c.events]
     event.req = req
     event.arg = arg
     event.kind = kind | (group << KIND_BITS)
@@ -35,8 +35,8 @@ def emit(e, c, kind, group, req, arg):
 
 
 @inline
-def emit_key(e, c, key):
-    e.log_keys[c.logged_keys] = key
+def emit_key(c, log_keys, key):
+    log_keys[c.logged_keys] = key
     c.logged_keys += 1
 
 
@@ -124,14 +124,13 @@ def unregister(c, blocks, table, entry):
 def evict_extras(e, cfg, c, req, group, b):
     """Drop a block's extra keys, in order of registration (hybrid models, rule 3.11)."""
     blocks = e.blocks
-    x = e.extras[b]
-    e.extras[b] = 0
-    while x != 0:
+    x = blocks[b].keys
+    while x > 1:
         following = blocks[x].free_next
         unregister(c, blocks, e.table, x)
         c.removed += 1
         if cfg.log:
-            emit(e, c, REMOVED_EXTRA, group, req, b)
+            emit(c, e.log, REMOVED_EXTRA, group, req, b)
         blocks[x].free_next = np.int32(c.free_entries)
         c.free_entries = x
         x = following
@@ -150,11 +149,11 @@ def allocate(e, cfg, c, req, group, row, first, count):
             kind = RECYCLED
             c.removed += 1
             unregister(c, blocks, e.table, b)
-            block.keys = 0
         if cfg.log:
-            emit(e, c, kind, group, req, b)
-        if e.extras.size > 1 and e.extras[b] != 0:
+            emit(c, e.log, kind, group, req, b)
+        if block.keys > 1:
             evict_extras(e, cfg, c, req, group, b)
+        block.keys = 0
         block.ref = 1
         row[k] = b
     c.free -= count
@@ -176,7 +175,7 @@ def touch(e, cfg, c, req, group, row, first, stop):
             c.free -= 1
         c.held += 1
         if cfg.log:
-            emit(e, c, HIT, group, req, b)
+            emit(c, e.log, HIT, group, req, b)
 
 
 @kernel
@@ -206,18 +205,16 @@ def release(e, cfg, c, req, group, row, first, stop):
                 kind = FREED_FRONT
             c.free += 1
         if cfg.log:
-            emit(e, c, kind, group, req, b)
+            emit(c, e.log, kind, group, req, b)
 
 
 @kernel
 def clear_keys(e, cfg, c):
     """Forget every key; the free queue keeps its order (BlockPool.reset_prefix_cache)."""
     for b in range(cfg.num_blocks):
+        x = e.blocks[b].keys
         e.blocks[b].keys = 0
-    for b in range(e.extras.size):
-        x = e.extras[b]
-        e.extras[b] = 0
-        while x != 0:
+        while x > 1:
             following = e.blocks[x].free_next
             e.blocks[x].free_next = np.int32(c.free_entries)
             c.free_entries = x

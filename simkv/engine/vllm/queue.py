@@ -11,77 +11,75 @@ from simkv.engine.vllm.compiled import inline, kernel
 
 
 @inline
-def earlier(e, a, b):
-    return e.reqs[a].queue_rank < e.reqs[b].queue_rank
+def earlier(reqs, a, b):
+    return reqs[a].queue_rank < reqs[b].queue_rank
 
 
 @kernel
-def heap_push(e, c, r):
-    heap = e.waiting
+def heap_push(reqs, queue, c, r):
     i = c.wait_len
     c.wait_len += 1
     while i > 0:
         parent = (i - 1) // 2
-        if not earlier(e, r, heap[parent]):
+        if not earlier(reqs, r, queue[parent].waiting):
             break
-        heap[i] = heap[parent]
+        queue[i].waiting = queue[parent].waiting
         i = parent
-    heap[i] = r
+    queue[i].waiting = r
 
 
 @kernel
-def heap_remove_at(e, c, i):
-    heap = e.waiting
+def heap_remove_at(reqs, queue, c, i):
     c.wait_len -= 1
-    r = heap[c.wait_len]
+    r = queue[c.wait_len].waiting
     if i == c.wait_len:
         return
-    while i > 0 and earlier(e, r, heap[(i - 1) // 2]):
-        heap[i] = heap[(i - 1) // 2]
+    while i > 0 and earlier(reqs, r, queue[(i - 1) // 2].waiting):
+        queue[i].waiting = queue[(i - 1) // 2].waiting
         i = (i - 1) // 2
     while True:
         child = 2 * i + 1
         if child >= c.wait_len:
             break
-        if child + 1 < c.wait_len and earlier(e, heap[child + 1], heap[child]):
+        if child + 1 < c.wait_len and earlier(reqs, queue[child + 1].waiting, queue[child].waiting):
             child += 1
-        if not earlier(e, heap[child], r):
+        if not earlier(reqs, queue[child].waiting, r):
             break
-        heap[i] = heap[child]
+        queue[i].waiting = queue[child].waiting
         i = child
-    heap[i] = r
+    queue[i].waiting = r
 
 
 @inline
-def push_back(e, cfg, c, r):
+def push_back(reqs, queue, cfg, c, r):
     if cfg.priority:
-        heap_push(e, c, r)
+        heap_push(reqs, queue, c, r)
     else:
-        e.waiting[(c.wait_head + c.wait_len) & (e.waiting.size - 1)] = r
+        queue[(c.wait_head + c.wait_len) & (queue.size - 1)].waiting = r
         c.wait_len += 1
 
 
 @inline
-def push_front(e, cfg, c, r):
+def push_front(reqs, queue, cfg, c, r):
     if cfg.priority:
-        heap_push(e, c, r)
+        heap_push(reqs, queue, c, r)
     else:
-        c.wait_head = (c.wait_head - 1) & (e.waiting.size - 1)
-        e.waiting[c.wait_head] = r
+        c.wait_head = (c.wait_head - 1) & (queue.size - 1)
+        queue[c.wait_head].waiting = r
         c.wait_len += 1
 
 
 @inline
-def head(e, cfg, c):
-    return e.waiting[0] if cfg.priority else e.waiting[c.wait_head]
+def head(queue, cfg, c):
+    return queue[0].waiting if cfg.priority else queue[c.wait_head].waiting
 
 
 @inline
-def pop_head(e, cfg, c):
+def pop_head(reqs, queue, cfg, c):
     if cfg.priority:
-        heap_remove_at(e, c, 0)
+        heap_remove_at(reqs, queue, c, 0)
     else:
-        c.wait_head = (c.wait_head + 1) & (e.waiting.size - 1)
+        c.wait_head = (c.wait_head + 1) & (queue.size - 1)
         c.wait_len -= 1
 
 
@@ -90,64 +88,62 @@ def remove_waiting(e, cfg, c, r):
     """Take a request out of the middle of the queue."""
     if cfg.priority:
         for i in range(c.wait_len):
-            if e.waiting[i] == r:
-                heap_remove_at(e, c, i)
+            if e.queue[i].waiting == r:
+                heap_remove_at(e.reqs, e.queue, c, i)
                 return
         return
-    mask = e.waiting.size - 1
+    mask = e.queue.size - 1
     i = 0
-    while i < c.wait_len and e.waiting[(c.wait_head + i) & mask] != r:
+    while i < c.wait_len and e.queue[(c.wait_head + i) & mask].waiting != r:
         i += 1
     if i == c.wait_len:
         return
     for k in range(i, c.wait_len - 1):
-        e.waiting[(c.wait_head + k) & mask] = e.waiting[(c.wait_head + k + 1) & mask]
+        e.queue[(c.wait_head + k) & mask].waiting = e.queue[(c.wait_head + k + 1) & mask].waiting
     c.wait_len -= 1
 
 
 @inline
-def due_before(e, a, b):
+def due_before(reqs, a, b):
     """Order of two timed requests: time, then position in the workload."""
-    return e.reqs[a].arrive < e.reqs[b].arrive or (e.reqs[a].arrive == e.reqs[b].arrive and a < b)
+    return reqs[a].arrive < reqs[b].arrive or (reqs[a].arrive == reqs[b].arrive and a < b)
 
 
 @kernel
-def push_timer(e, c, r):
-    heap = e.timers
+def push_timer(reqs, queue, c, r):
     i = c.timers
     c.timers += 1
-    while i > 0 and due_before(e, r, heap[(i - 1) // 2]):
-        heap[i] = heap[(i - 1) // 2]
+    while i > 0 and due_before(reqs, r, queue[(i - 1) // 2].timer):
+        queue[i].timer = queue[(i - 1) // 2].timer
         i = (i - 1) // 2
-    heap[i] = r
+    queue[i].timer = r
 
 
 @kernel
-def pop_timer(e, c):
-    heap = e.timers
-    first = heap[0]
+def pop_timer(reqs, queue, c):
+    first = queue[0].timer
     c.timers -= 1
-    r = heap[c.timers]
+    r = queue[c.timers].timer
     i = 0
     while True:
         child = 2 * i + 1
         if child >= c.timers:
             break
-        if child + 1 < c.timers and due_before(e, heap[child + 1], heap[child]):
+        if child + 1 < c.timers and due_before(reqs, queue[child + 1].timer, queue[child].timer):
             child += 1
-        if not due_before(e, heap[child], r):
+        if not due_before(reqs, queue[child].timer, r):
             break
-        heap[i] = heap[child]
+        queue[i].timer = queue[child].timer
         i = child
-    heap[i] = r
+    queue[i].timer = r
     return first
 
 
 @kernel
-def start_successors(e, c, r, now):
+def start_successors(reqs, queue, c, r, now):
     """Requests chained to ``r`` arrive their delay after now (closed loop, next turn of a chat)."""
-    following = e.reqs[r].first_after
+    following = reqs[r].first_after
     while following >= 0:
-        e.reqs[following].arrive += now
-        push_timer(e, c, following)
-        following = e.reqs[following].next_after
+        reqs[following].arrive += now
+        push_timer(reqs, queue, c, following)
+        following = reqs[following].next_after

@@ -16,8 +16,8 @@ from simkv.events import layout as ev
 
 
 @inline
-def free_slot(e, c, s):
-    e.free_slots[c.free_slots] = s
+def free_slot(free_slots, c, s):
+    free_slots[c.free_slots] = s
     c.free_slots += 1
 
 
@@ -38,19 +38,19 @@ def preempt(e, cfg, c, s, drop):
     req.preempted += 1
     req.status = WAITING
     req.slot = -1
-    free_slot(e, c, s)
-    push_front(e, cfg, c, r)
+    free_slot(e.free_slots, c, s)
+    push_front(e.reqs, e.queue, cfg, c, r)
     if cfg.log:
-        emit(e, c, ev.PREEMPTED, 0, r, 0)
+        emit(c, e.log, ev.PREEMPTED, 0, r, 0)
 
 
 @inline
-def add_row(e, c, rows, s, kind, n):
+def add_row(slots, c, rows, s, kind, n):
     row = rows[c.rows]
-    row.req = e.slots[s].req
+    row.req = slots[s].req
     row.slot = s
     row.kind = kind
-    row.computed = e.slots[s].computed
+    row.computed = slots[s].computed
     row.n = n
     c.rows += 1
 
@@ -69,18 +69,18 @@ def take_back_row(c, rows, s):
 
 
 @inline
-def remove_running(e, c, i):
+def remove_running(running, c, i):
     for k in range(i, c.running - 1):
-        e.running[k] = e.running[k + 1]
+        running[k] = running[k + 1]
     c.running -= 1
 
 
 @inline
-def least_important(e, c):
+def least_important(reqs, slots, running, c):
     """Position of the running request with the greatest (priority, arrival); the first of equals."""
     worst = 0
     for k in range(1, c.running):
-        if e.reqs[e.slots[e.running[k]].req].victim_rank > e.reqs[e.slots[e.running[worst]].req].victim_rank:
+        if reqs[slots[running[k]].req].victim_rank > reqs[slots[running[worst]].req].victim_rank:
             worst = k
     return worst
 
@@ -107,9 +107,9 @@ def schedule_running(e, cfg, c, rows, budget, threshold):
         while not fits:
             at = c.running - 1
             if cfg.priority:
-                at = least_important(e, c)
+                at = least_important(e.reqs, e.slots, e.running, c)
             victim = e.running[at]
-            remove_running(e, c, at)
+            remove_running(e.running, c, at)
             if cfg.priority:
                 if at < i:
                     i -= 1
@@ -122,7 +122,7 @@ def schedule_running(e, cfg, c, rows, budget, threshold):
             fits = grow(e, cfg, c, s, n)
         if not fits:
             break
-        add_row(e, c, rows, s, CONTINUED, n)
+        add_row(e.slots, c, rows, s, CONTINUED, n)
         budget -= n
         i += 1
     return budget, preempted
@@ -169,23 +169,23 @@ def count_lookup(cfg, c, first_time, queries, hits):
 
 
 @inline
-def runs_adapter(e, c, lora):
-    return e.adapters[lora] == c.stamp
+def runs_adapter(adapters, c, lora):
+    return adapters[lora] == c.stamp
 
 
 @inline
-def run_adapter(e, c, lora):
-    if e.adapters[lora] != c.stamp:
-        e.adapters[lora] = c.stamp
+def run_adapter(adapters, c, lora):
+    if adapters[lora] != c.stamp:
+        adapters[lora] = c.stamp
         c.loras += 1
 
 
 @inline
-def must_wait(e, cfg, c, req):
+def must_wait(adapters, cfg, c, req):
     """Passed over without blocking those behind: stale output pending, or one adapter too many."""
     if req.stale > 0 and not req.drop:
         return True
-    return cfg.max_loras > 0 and req.lora >= 0 and c.loras == cfg.max_loras and not runs_adapter(e, c, req.lora)
+    return cfg.max_loras > 0 and req.lora >= 0 and c.loras == cfg.max_loras and not runs_adapter(adapters, c, req.lora)
 
 
 @kernel
@@ -197,20 +197,20 @@ def schedule_waiting(e, cfg, c, rows, budget, threshold):
         for i in range(c.rows):
             lora = e.reqs[rows[i].req].lora
             if lora >= 0:
-                run_adapter(e, c, lora)
+                run_adapter(e.adapters, c, lora)
     skipped, admitted = 0, 0
     while budget > 0 and c.wait_len > 0 and c.running < cfg.max_running:
-        r = head(e, cfg, c)
+        r = head(e.queue, cfg, c)
         req = e.reqs[r]
-        if must_wait(e, cfg, c, req):
-            pop_head(e, cfg, c)
-            e.skipped[skipped] = r
+        if must_wait(e.adapters, cfg, c, req):
+            pop_head(e.reqs, e.queue, cfg, c)
+            e.queue[skipped].skipped = r
             skipped += 1
             continue
         s = prepare_head(e, cfg, c, r)
         slot = e.slots[s]
         reads = cfg.caching and not req.skip_cache
-        hit = find_hit(e, cfg, c, s, slot.num_tokens) if reads else no_hit(e, cfg, c)
+        hit = find_hit(e, cfg, c, s, slot.num_tokens) if reads else no_hit(e.groups, cfg, c)
         slot.junction = c.junction
         if reads and cfg.stats_at_lookup:
             count_lookup(cfg, c, req.preempted == 0, slot.num_tokens, hit)
@@ -224,7 +224,7 @@ def schedule_waiting(e, cfg, c, rows, budget, threshold):
             break
         if reads and not cfg.stats_at_lookup:
             count_lookup(cfg, c, req.preempted == 0, slot.num_tokens, hit)
-        pop_head(e, cfg, c)
+        pop_head(e.reqs, e.queue, cfg, c)
         c.head_req = -1
         c.head_slot = -1
         slot.computed = hit
@@ -237,14 +237,14 @@ def schedule_waiting(e, cfg, c, rows, budget, threshold):
         req.status = RUNNING
         req.slot = s
         if cfg.log:
-            emit(e, c, ev.ADMITTED if new else ev.RESUMED, 0, r, hit)
+            emit(c, e.log, ev.ADMITTED if new else ev.RESUMED, 0, r, hit)
         if cfg.max_loras > 0 and req.lora >= 0:
-            run_adapter(e, c, req.lora)
-        add_row(e, c, rows, s, NEW if new else RESUMED, n)
+            run_adapter(e.adapters, c, req.lora)
+        add_row(e.slots, c, rows, s, NEW if new else RESUMED, n)
         budget -= n
         admitted += 1
     for k in range(skipped - 1, -1, -1):
-        push_front(e, cfg, c, e.skipped[k])
+        push_front(e.reqs, e.queue, cfg, c, e.queue[k].skipped)
     return admitted
 
 
@@ -286,8 +286,8 @@ def schedule(e, cfg, c, step):
         else:
             prefill += row.n
         if cfg.log:
-            emit(e, c, ev.SCHEDULED, 0, row.req, row.n)
-    duration = step_duration(e.step_time[0], prefill, decode, context, attention)
+            emit(c, e.log, ev.SCHEDULED, 0, row.req, row.n)
+    duration = step_duration(cfg, prefill, decode, context, attention)
     step.duration = duration
     step.prefill = prefill
     step.decode = decode

@@ -7,6 +7,8 @@ fails), fit test, hits referenced, blocks popped, full blocks registered.
 
 from __future__ import annotations
 
+import numpy as np
+
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.layout import DENSE
 from simkv.engine.vllm.pool import allocate, emit, emit_key, register, release, touch
@@ -27,33 +29,33 @@ def skipped_blocks(group, computed):
 
 
 @kernel
-def demand_of_admission(e, cfg, s, computed, num_tokens, gate):
+def demand_of_admission(groups, blocks, tables, cfg, s, computed, num_tokens, gate):
     """Blocks that leave the free queue if the request in slot ``s`` gets room for ``num_tokens`` with its hits.
 
     Blocks to pop plus hit blocks that nobody references. ``gate`` caps a sliding group's need (admission gate only).
     """
     total = 0
     for g in range(cfg.num_groups):
-        group = e.groups[g]
+        group = groups[g]
         need = ceil_div(num_tokens, group.block_size)
         if gate and group.gate_cap > 0:
             need = min(need, group.gate_cap)
         skip = skipped_blocks(group, computed)
         total += max(need - max(skip, group.hit_len), 0)
-        row = e.tables[s * cfg.num_groups + g]
+        row = tables[s * cfg.num_groups + g]
         for k in range(max(skip, group.hit_start), group.hit_len):
             b = row[k]
-            total += b != 0 and e.blocks[b].ref == 0
+            total += b != 0 and blocks[b].ref == 0
     return total
 
 
 @inline
-def demand_of_growth(e, cfg, s, computed, num_tokens):
+def demand_of_growth(groups, lengths, cfg, s, computed, num_tokens):
     """The same for a running request, which has no hits."""
     total = 0
     for g in range(cfg.num_groups):
-        group = e.groups[g]
-        held = e.lengths[s * cfg.num_groups + g].length
+        group = groups[g]
+        held = lengths[s * cfg.num_groups + g].length
         total += max(ceil_div(num_tokens, group.block_size) - max(skipped_blocks(group, computed), held), 0)
     return total
 
@@ -70,9 +72,9 @@ def trim(e, cfg, c, s, settled):
         if gone > at.trimmed:
             row = e.tables[s * cfg.num_groups + g]
             if cfg.log:
-                emit(e, c, TRIMMED, g, e.slots[s].req, gone)
-            first = at.trimmed
-            release(e, cfg, c, e.slots[s].req, g, row, first, gone)
+                emit(c, e.log, TRIMMED, g, e.slots[s].req, gone)
+            first = np.int64(at.trimmed)
+            release(e, cfg, c, e.slots[s].req, g, row, first, np.int64(gone))
             for k in range(first, gone):
                 row[k] = 0
             at.trimmed = gone
@@ -111,8 +113,8 @@ def store_extra(e, cfg, c, s, g, known):
     b = e.tables[s * cfg.num_groups + g, i]
     key = e.keys[s, boundary // cfg.hash_block - 1] ^ group.key
     last = 0
-    x = e.extras[b]
-    while x != 0:
+    x = e.blocks[b].keys
+    while x > 1:
         if e.blocks[x].key == key:
             return
         last = x
@@ -122,14 +124,14 @@ def store_extra(e, cfg, c, s, g, known):
     e.blocks[x].ref = b
     e.blocks[x].free_next = 0
     if last == 0:
-        e.extras[b] = x
+        e.blocks[b].keys = x
     else:
         e.blocks[last].free_next = x
     register(c, e.blocks, e.table, x, key)
     c.stored += 1
     if cfg.log:
-        emit(e, c, STORED_EXTRA, g, slot.req, b)
-        emit_key(e, c, key)
+        emit(c, e.log, STORED_EXTRA, g, slot.req, b)
+        emit_key(c, e.log_keys, key)
 
 
 @kernel
@@ -145,7 +147,7 @@ def store_full_blocks(e, cfg, c, s, known):
         if full > at.cached:
             row = e.tables[s * cfg.num_groups + g]
             if cfg.log:
-                emit(e, c, STORE, g, slot.req, full)
+                emit(c, e.log, STORE, g, slot.req, full)
             for i in range(at.cached, full):
                 b = row[i]
                 if group.window > 0 and (b == 0 or not keeps(cfg, group, i, slot.num_prompt, slot.junction)):
@@ -155,27 +157,27 @@ def store_full_blocks(e, cfg, c, s, known):
                 e.blocks[b].keys = 1
                 c.stored += 1
                 if cfg.log:
-                    emit(e, c, STORED, g, slot.req, b)
-                    emit_key(e, c, key)
+                    emit(c, e.log, STORED, g, slot.req, b)
+                    emit_key(c, e.log_keys, key)
             at.cached = full
         if group.extra:
             store_extra(e, cfg, c, s, g, known)
 
 
 @kernel
-def set_quiet(e, cfg, c, s):
+def set_quiet(groups, lengths, slots, cfg, s):
     """Below how many computed + new tokens nothing can change for this request (a lower bound)."""
     store_at = cfg.max_model_len * 2
     quiet = store_at
     for g in range(cfg.num_groups):
-        group = e.groups[g]
-        at = e.lengths[s * cfg.num_groups + g]
+        group = groups[g]
+        at = lengths[s * cfg.num_groups + g]
         quiet = min(quiet, at.length * group.block_size + 1)
         if group.window > 0:
             quiet = min(quiet, (at.trimmed + 1) * group.block_size + group.window - 1)
         store_at = min(store_at, (at.cached + 1) * group.block_size)
-    e.slots[s].store_at = store_at
-    e.slots[s].quiet = min(quiet, store_at) if cfg.caching else quiet
+    slots[s].store_at = store_at
+    slots[s].quiet = min(quiet, store_at) if cfg.caching else quiet
 
 
 @kernel
@@ -191,7 +193,7 @@ def pop_and_store(e, cfg, c, s, computed, new):
             at.length += missing
     if cfg.caching:
         store_full_blocks(e, cfg, c, s, min(computed + new, slot.num_tokens))
-    set_quiet(e, cfg, c, s)
+    set_quiet(e.groups, e.lengths, e.slots, cfg, s)
 
 
 @inline
@@ -207,9 +209,9 @@ def grow(e, cfg, c, s, new):
 def grow_blocks(e, cfg, c, s, new):
     slot = e.slots[s]
     trim(e, cfg, c, s, max(0, slot.computed - slot.in_flight))
-    if demand_of_growth(e, cfg, s, slot.computed, min(slot.computed + new, cfg.max_model_len)) > c.free:
+    if demand_of_growth(e.groups, e.lengths, cfg, s, slot.computed, min(slot.computed + new, cfg.max_model_len)) > c.free:
         return False
-    pop_and_store(e, cfg, c, s, slot.computed, new)
+    pop_and_store(e, cfg, c, s, np.int64(slot.computed), new)
     return True
 
 
@@ -220,9 +222,9 @@ def admit_blocks(e, cfg, c, s, hit, new):
     watermark = cfg.watermark if c.running > 0 else 0
     if cfg.reserve_full_isl:
         whole = min(slot.num_tokens, cfg.max_model_len)
-        if demand_of_admission(e, cfg, s, hit, whole, True) + watermark > c.free:
+        if demand_of_admission(e.groups, e.blocks, e.tables, cfg, s, hit, whole, True) + watermark > c.free:
             return False
-    if demand_of_admission(e, cfg, s, hit, min(hit + new, cfg.max_model_len), False) + watermark > c.free:
+    if demand_of_admission(e.groups, e.blocks, e.tables, cfg, s, hit, min(hit + new, cfg.max_model_len), False) + watermark > c.free:
         return False
     for g in range(cfg.num_groups):
         at = e.lengths[s * cfg.num_groups + g]
@@ -236,7 +238,7 @@ def admit_blocks(e, cfg, c, s, hit, new):
             for k in range(skip, group.hit_start):
                 row[k] = 0
             if cfg.log and skip > 0:
-                emit(e, c, SKIPPED, g, slot.req, skip)
+                emit(c, e.log, SKIPPED, g, slot.req, skip)
             touch(e, cfg, c, slot.req, g, row, skip, group.hit_len)
             at.length = at.cached = max(skip, group.hit_len)
             at.trimmed = max(skip, group.hit_start)
@@ -250,5 +252,5 @@ def release_all(e, cfg, c, s):
     req = e.slots[s].req
     for g in range(cfg.num_groups):
         at = e.lengths[s * cfg.num_groups + g]
-        release(e, cfg, c, req, g, e.tables[s * cfg.num_groups + g], 0, at.length)
+        release(e, cfg, c, req, g, e.tables[s * cfg.num_groups + g], np.int64(0), np.int64(at.length))
         at.length = at.cached = at.trimmed = 0
