@@ -16,9 +16,7 @@ from simkv.workload.workload import Workload
 TOTALS = ("requests", "finished", "steps", "scheduled_tokens", "queries", "hits", "stored_blocks", "removed_blocks", "preemptions")
 
 
-def measure(
-    load: Callable[[], Workload], settings_for: Callable[[Workload], EngineSettings], *, repeat: int = 5, events: bool = False
-) -> dict[str, Any]:
+def measure(load: Callable[[], Workload], settings: EngineSettings, *, repeat: int = 5, events: bool = False) -> dict[str, Any]:
     """Time ``repeat`` replays of what ``load`` returns.
 
     Returns:
@@ -31,7 +29,6 @@ def measure(
     started = time.perf_counter()
     workload = load()
     load_s = time.perf_counter() - started
-    settings = settings_for(workload)
     first = replay(workload, settings, events=events)
     summary = first.summary()
     totals = {name: summary[name] for name in TOTALS}

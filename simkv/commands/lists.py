@@ -47,7 +47,9 @@ def _formats() -> Rows:
 def _generators() -> Rows:
     from simkv.workload.generators import generators
 
-    return [dataclasses.asdict(g) for g in generators()]
+    fields = ("name", "default", "allowed", "help")
+    params = {g.name: [{f: getattr(p, f) for f in fields} for p in g.params] for g in generators()}
+    return [{"name": g.name, "title": g.title, "story": g.story, "params": params[g.name]} for g in generators()]
 
 
 def _models() -> Rows:
@@ -84,10 +86,11 @@ def _show_pairs(rows: Rows) -> str:
 
 
 def _show_generators(rows: Rows) -> str:
-    lines = []
+    parts = ["simkv replay 'generator:NAME?parameter=value&parameter=value' --seed 1"]
     for r in rows:
-        lines += [f"{r['name']}: {r['title']}", f"  {r['story']}", f"  parameters: {r['params']}", ""]
-    return "\n".join(lines).rstrip()
+        params = [(f"  {p['name']}", p["default"], p["help"]) for p in r["params"]]
+        parts.append(f"{r['name']}: {r['title']}\n  {r['story']}\n{table(params)}")
+    return "\n\n".join(parts)
 
 
 def _show_models(rows: Rows) -> str:

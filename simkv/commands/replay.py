@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     workload = source.open_source(args)
     load_s = time.perf_counter() - started
-    settings = source.settings_for(workload, args)
+    settings = source.settings_for(args)
     events = args.out is not None if args.events is None else args.events
     with watching() as watch:
         result = replay(workload, settings, events=events, progress=watch)

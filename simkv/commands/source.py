@@ -33,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="recorded",
         help="agent sessions: as recorded, or each request after the last answer",
     )
+    reading.add_argument("--salts", choices=("off", "tenant", "session"), help="replace the source's cache_salt values: none, or one each")
+    reading.add_argument("--copies", type=int, default=1, metavar="N", help="the source N times over, each copy with contents of its own")
     reading.add_argument("--seed", type=int, default=0, help="seed of a generator (default 0)")
 
 
@@ -56,9 +58,23 @@ def open_source(args: argparse.Namespace) -> Workload:
     Raises:
         InputError: it is not there or cannot be used, or an option does not fit it.
     """
+    from simkv.workload import transform
+
     text: str = args.source
-    if text.startswith(GENERATOR):
-        return _generate(text[len(GENERATOR) :], args)
+    workload = _generate(text[len(GENERATOR) :], args) if text.startswith(GENERATOR) else _read(text, args)
+    if args.salts:
+        workload = transform.with_salts(workload, args.salts)
+    return transform.repeat(workload, args.copies)
+
+
+def settings_for(args: argparse.Namespace) -> EngineSettings:
+    """The engine's defaults with what ``--set`` says; settings recorded in the workload's file come in between later."""
+    from simkv.settings import EngineSettings
+
+    return EngineSettings(engine=args.engine).with_pairs(args.pairs)
+
+
+def _read(text: str, args: argparse.Namespace) -> Workload:
     from simkv.workload.registry import read_workload
 
     return read_workload(
@@ -69,14 +85,6 @@ def open_source(args: argparse.Namespace) -> Workload:
         tokenizer=args.tokenizer,
         think=args.think,
     )
-
-
-def settings_for(workload: Workload, args: argparse.Namespace) -> EngineSettings:
-    """Settings that came with the workload (recorded runs bring their engine's), then what ``--set`` says."""
-    from simkv.settings import EngineSettings
-
-    base = EngineSettings.from_mapping({**workload.engine, "engine": args.engine})
-    return base.with_pairs(args.pairs) if args.pairs else base
 
 
 def _path(text: str) -> Path:
@@ -105,8 +113,9 @@ def _generate(text: str, args: argparse.Namespace) -> Workload:
 
     from simkv.settings import parse_value
     from simkv.workload.generators import generate
+    from simkv.workload.transform import limit
 
-    for option in ("format", "limit", "skip_bad_rows", "tokenizer"):
+    for option in ("format", "skip_bad_rows", "tokenizer"):
         if getattr(args, option):
             raise InputError(
                 f"--{option.replace('_', '-')} does not apply to a generator",
@@ -121,4 +130,5 @@ def _generate(text: str, args: argparse.Namespace) -> Workload:
             f'the parameters "{query}" cannot be read', field="SOURCE", expected="generator:NAME?parameter=value&parameter=value"
         ) from None
     params: dict[str, Any] = {key.replace("-", "_"): parse_value(value) for key, value in pairs}
-    return generate(name.replace("-", "_"), seed=args.seed, **params)
+    workload = generate(name.replace("-", "_"), seed=args.seed, **params)
+    return workload if args.limit is None else limit(workload, args.limit)

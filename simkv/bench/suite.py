@@ -1,0 +1,155 @@
+"""The sections of ``make bench``. Each returns its title, Markdown lines, and whether its totals were right."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simkv.bench.measure import TOTALS
+from simkv.bench.process import folder_of_recordings, simkv
+from simkv.conformance import run_conformance
+from simkv.replay import Run, replay
+from simkv.settings import EngineSettings
+from simkv.workload.bundled import bundled
+from simkv.workload.registry import read_workload
+from simkv.workload.transform import limit, repeat
+from simkv.workload.workload import Workload
+
+Section = tuple[str, list[str], bool]
+
+RECORDED = {
+    "requests": 2000,
+    "finished": 2000,
+    "steps": 1820,
+    "scheduled_tokens": 1_886_663,
+    "queries": 4_181_572,
+    "hits": 2_687_504,
+    "stored_blocks": 117_000,
+    "removed_blocks": 93_002,
+    "preemptions": 0,
+}
+"""What the real vLLM 0.32.0 scheduler did with the recorded workload."""
+RECORDED_END_S = 152.89052
+MOONCAKE = {"block_size=512": "num_gpu_blocks=8192", "block_size=16": "num_gpu_blocks=262144"}
+COPIES = 10
+
+
+def exactness() -> Section:
+    """Recorded runs, replayed and compared."""
+    folder = folder_of_recordings()
+    if folder is None:
+        return "Exactness", ["No recordings beside this installation."], True
+    lines, right = ["| recorded runs | exact |", "| --- | ---: |"], True
+    for name in sorted(p for p in folder.iterdir() if p.is_dir() and p.name != "bench"):
+        results = run_conformance(name)
+        exact = sum(r.exact for r in results)
+        right &= exact == len(results)
+        lines.append(f"| tests/golden/{name.name} | {exact} of {len(results)} |")
+    return "Exactness", lines, right
+
+
+def recorded_workload() -> Section:
+    """The workload whose totals the real scheduler fixed: speed without and with the event log, and loading."""
+    folder = folder_of_recordings()
+    path = None if folder is None else folder / "bench" / "bench.input.json.gz"
+    if path is None or not path.exists():
+        return "Recorded workload", ["Not beside this installation."], True
+    load = statistics.median(_timed(lambda: read_workload(path))[0] for _ in range(5))
+    workload = read_workload(path)
+    off, on, run = _interleaved(workload, EngineSettings(), 7)
+    summary = run.summary()
+    right = {k: summary[k] for k in RECORDED} == RECORDED and abs(summary["end_time_s"] - RECORDED_END_S) < 5e-6
+    n, steps = len(workload), int(summary["steps"])
+    return (
+        "Recorded workload: 2,000 requests, 117,000 blocks, one core",
+        [
+            "| | seconds | requests/s | steps/s |",
+            "| --- | ---: | ---: | ---: |",
+            f"| replay, event log off | {off:.4f} | {n / off:,.0f} | {steps / off:,.0f} |",
+            f"| replay, event log on | {on:.4f} | {n / on:,.0f} | {steps / on:,.0f} |",
+            f"| loading (JSON and arrays) | {load:.4f} | {n / load:,.0f} | |",
+            "",
+            f"With the event log {off / on:.0%} of the speed; loading takes {load / off:.0%} of a replay."
+            f" Totals {'equal those of' if right else '**differ from**'} the real scheduler's run.",
+        ],
+        right,
+    )
+
+
+def mooncake_processes() -> Section:
+    """The whole process: start, read 12,031 requests, replay, print."""
+    lines = [
+        "| block size | blocks | event log | CPU s | peak MB | hit rate | finished |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
+    right = True
+    for block, pool in MOONCAKE.items():
+        for log in ("--no-events", "--events"):
+            costs = [simkv("replay", "mooncake", "--set", block, "--set", pool, log) for _ in range(3)]
+            cpu, rss = statistics.median(c.cpu_s for c in costs), max(c.rss_mb for c in costs)
+            s = costs[0].result
+            right &= all({k: c.result[k] for k in TOTALS} == {k: s[k] for k in TOTALS} for c in costs) and s["finished"] == s["requests"]
+            size, blocks = block.split("=")[1], int(pool.split("=")[1])
+            kind = "on" if log == "--events" else "off"
+            lines.append(f"| {size} | {blocks:,} | {kind} | {cpu:.2f} | {rss:,.0f} | {s['hit_rate']:.2%} | {s['finished']:,} |")
+    return "Mooncake conversation trace, 12,031 requests, whole process (`simkv replay mooncake`)", lines, right
+
+
+def ten_times() -> Section:
+    """The same trace ten times over as a whole process, and prefixes of it in this one: is the cost linear?"""
+    settings = ("--set", "block_size=512", "--set", "num_gpu_blocks=8192")
+    cost = simkv("replay", "mooncake", "--copies", str(COPIES), *settings, "--no-events")
+    right = cost.result["finished"] == cost.result["requests"]
+    lines = [
+        f"Whole process: {cost.result['requests']:,} requests in {cost.cpu_s:.2f} CPU s, peak {cost.rss_mb:,.0f} MB.",
+        "",
+        "| requests | seconds (replay only) | microseconds per request |",
+        "| ---: | ---: | ---: |",
+    ]
+    workload = repeat(read_workload(bundled()["mooncake_conversation"]), COPIES)
+    engine = EngineSettings(block_size=512, num_gpu_blocks=8192)
+    for count in (1_000, 3_000, 10_000, 30_000, 60_000, len(workload)):
+        part = limit(workload, count)
+        gc.collect()
+        wall, run = _timed(lambda part=part: replay(part, engine, events=False))  # type: ignore[misc]
+        right &= run.summary()["finished"] == count
+        lines.append(f"| {count:,} | {wall:.3f} | {1e6 * wall / count:.1f} |")
+    return f"The same trace {COPIES} times over (disjoint content), block size 512, 8,192 blocks", lines, right
+
+
+def pool_size() -> Section:
+    """Cost against the size of the pool."""
+    workload = limit(read_workload(bundled()["mooncake_conversation"]), 3_000)
+    lines, right = ["| blocks | seconds | blocks stored | ns per block stored | hit rate |", "| ---: | ---: | ---: | ---: | ---: |"], True
+    for blocks in (10_000, 30_000, 100_000, 300_000, 1_000_000):
+        settings = EngineSettings(block_size=16, num_gpu_blocks=blocks, max_num_seqs=64)
+        wall, run = min((_timed(lambda s=settings: replay(workload, s, events=False)) for _ in range(3)), key=lambda x: x[0])  # type: ignore[misc]
+        s = run.summary()
+        right &= s["finished"] == len(workload)
+        stored = int(s["stored_blocks"])
+        lines.append(f"| {blocks:,} | {wall:.3f} | {stored:,} | {1e9 * wall / stored:.0f} | {s['hit_rate']:.2%} |")
+    return "3,000 requests of the same trace, block size 16, pools of 10^4 to 10^6 blocks", lines, right
+
+
+SECTIONS: tuple[Callable[[], Section], ...] = (exactness, recorded_workload, mooncake_processes, ten_times, pool_size)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def _interleaved(workload: Workload, settings: EngineSettings, times: int) -> tuple[float, float, Run]:
+    """Median seconds without and with the event log, measured in turn, and the last run without."""
+    off, on = [], []
+    for _ in range(times):
+        gc.collect()
+        wall, run = _timed(lambda: replay(workload, settings, events=False))
+        off.append(wall)
+        gc.collect()
+        on.append(_timed(lambda: replay(workload, settings, events=True))[0])
+    return statistics.median(off), statistics.median(on), run
