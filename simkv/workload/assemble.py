@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.workload.rows import Tally
-from simkv.workload.workload import F8, I4, I8, OUTPUT_SEED, RUN
+from simkv.workload.workload import F8, I4, I8, OUTPUT_SEED, RUN, Workload, merge_runs, run_offsets
+
+LARGEST_START = 1 << 30
+"""Tokens of one content that packed blocks use: starts are 32-bit."""
 
 
 def order_of_arrival(arrive: F8, limit: int | None, tally: Tally) -> npt.NDArray[np.int64] | None:
@@ -46,6 +49,34 @@ def take_lists(order: npt.NDArray[np.int64] | None, flat: Any, counts: I8) -> tu
     return flat[index], picked
 
 
+def chunk_runs(seeds: I8, lengths: I8, counts: I8, rest: I8, num_output: I8, first_free: int) -> tuple[npt.NDArray[np.void], I8]:
+    """Runs of prompts made of chunks of their own lengths, followed by what is left of the prompt, then the output.
+
+    Args:
+        seeds: content of every chunk, flat, shape ``[sum(counts)]``.
+        lengths: tokens of every chunk.
+        counts: chunks of each request, shape ``[n]``.
+        rest: prompt tokens that belong to no chunk, content of their own (``first_free + i``), shape ``[n]``.
+        num_output: generated tokens, shape ``[n]``.
+        first_free: a content number no chunk uses.
+
+    Returns:
+        ``(RUN[k], first_run[n + 1])``.
+    """
+    n = len(counts)
+    first = np.zeros(n + 1, np.int64)
+    np.cumsum(counts + 2, out=first[1:])
+    runs = np.zeros(int(first[-1]), RUN)
+    last = first[1:] - 1
+    is_chunk = np.ones(len(runs), bool)
+    is_chunk[last] = is_chunk[last - 1] = False
+    runs["seed"][is_chunk], runs["n"][is_chunk] = seeds, lengths
+    runs["seed"][last - 1], runs["n"][last - 1] = first_free + np.arange(n), rest
+    runs["seed"][last], runs["n"][last] = OUTPUT_SEED + np.arange(n), num_output
+    runs, owner = merge_runs(runs, np.repeat(np.arange(n), counts + 2))
+    return runs, run_offsets(owner, n)
+
+
 def codes(texts: Sequence[str], *first: str) -> tuple[I4, tuple[str, ...]]:
     """Texts as numbers in order of appearance (``first`` are known from the start) and the names they stand for."""
     known = {text: i for i, text in enumerate(first)}
@@ -61,20 +92,22 @@ def dense(ids: I8) -> I8:
 
 
 def block_runs(
-    seeds: I8, counts: I8, num_prompt: I8, num_output: I8, block: int | I8, outputs: I8 | None = None
+    ids: I8, counts: I8, num_prompt: I8, num_output: I8, block: int | I8, *, packed: bool = False
 ) -> tuple[npt.NDArray[np.void], I8]:
     """Runs of prompts that are lists of blocks, each followed by its output.
 
     Args:
-        seeds: content of every block, flat, shape ``[sum(counts)]``.
+        ids: content of every block, flat, shape ``[sum(counts)]``.
         counts: blocks of each request, ``ceil(num_prompt / block)``, shape ``[n]``.
         num_prompt: prompt tokens, shape ``[n]``; the last block of a request is as long as what remains.
         num_output: generated tokens, at least 1, shape ``[n]``.
         block: tokens per block, one for all or one for each request.
-        outputs: content of each output; ``OUTPUT_SEED + i`` if not given.
+        packed: describe block ``id`` as tokens ``id * block …`` of one long content instead of a content of its own, so that
+            consecutive ids are one run. Worth it where ids mostly count up (a session that grows).
 
     Returns:
-        ``(RUN[sum(counts) + n], first_run[n + 1])``.
+        ``(RUN[k], first_run[n + 1])`` with ``k = sum(counts) + n``, less if packed. The output of request ``i`` is content
+        ``OUTPUT_SEED + i``.
     """
     n = len(counts)
     first = np.zeros(n + 1, np.int64)
@@ -84,11 +117,54 @@ def block_runs(
     is_prompt = np.ones(len(runs), bool)
     is_prompt[last] = False
     runs["n"] = block if isinstance(block, int) else np.repeat(block, counts + 1)
-    runs["seed"][is_prompt] = seeds
+    stride = int(np.max(block))
+    per_seed = LARGEST_START // stride
+    runs["seed"][is_prompt] = ids // per_seed if packed else ids
+    if packed:
+        runs["start"][is_prompt] = ids % per_seed * stride
     runs["n"][last - 1] = num_prompt - block * (counts - 1)
-    runs["seed"][last] = OUTPUT_SEED + np.arange(n) if outputs is None else outputs
+    runs["seed"][last] = OUTPUT_SEED + np.arange(n)
     runs["n"][last] = num_output
-    return runs, first
+    if not packed:
+        return runs, first
+    merged, owner = merge_runs(runs, np.repeat(np.arange(n), counts + 1))
+    return merged, run_offsets(owner, n)
+
+
+def lengths_only(
+    name: str,
+    format: str,
+    arrive: F8,
+    num_prompt: I8,
+    num_output: I8,
+    limit: int | None,
+    tally: Tally,
+    sessions: Sequence[str] | None = None,
+) -> Workload:
+    """A workload of a trace that knows no content: prompt ``i`` is content ``i``, shared with nobody."""
+    order = order_of_arrival(arrive, limit, tally)
+    arrive, num_prompt, num_output = take(order, arrive, num_prompt, num_output)
+    n = len(arrive)
+    tally.notes.append("The trace says nothing about content: no prompt shares anything with another, a hit rate means nothing.")
+    session = None
+    names: tuple[str, ...] = ()
+    if sessions is not None:
+        numbers, names = codes(sessions)
+        (session,) = take(order, numbers)
+    runs, first = block_runs(np.arange(n), np.ones(n, np.int64), num_prompt, num_output, num_prompt)
+    return Workload(
+        name,
+        format,
+        arrive - arrive[0],
+        num_prompt.astype(np.int32),
+        num_output.astype(np.int32),
+        first,
+        runs,
+        session=session,
+        sessions=names,
+        prompts_have_content=False,
+        report=tally.report(),
+    )
 
 
 def with_tails(ids: I8, counts: I8, num_prompt: I8, block: int | I8) -> tuple[I8, I8]:

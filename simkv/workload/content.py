@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,8 +152,3 @@ def _clean(text: str) -> str:
 def _joined(parts: Sequence[I4]) -> tuple[I4, I8]:
     counts = np.fromiter(map(len, parts), np.int64, len(parts))
     return (np.concatenate(parts) if len(parts) else np.zeros(0, np.int32)), counts
-
-
-def digest(text: str) -> str:
-    """A short name for something that only has to be told apart from others (an image's address)."""
-    return f"{zlib.crc32(text.encode('utf-8', 'replace')):08x}{len(text):x}"

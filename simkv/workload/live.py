@@ -17,7 +17,7 @@ from simkv.errors import InputError
 from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
 from simkv.workload.content import explicit_requests
 from simkv.workload.rows import Row, Tally, Where, kind, whole_column
-from simkv.workload.source import Options, Source, broken_json, gc_paused
+from simkv.workload.source import Options, Source, gc_paused
 from simkv.workload.workload import Workload
 
 SETTINGS = ("block_size", "num_gpu_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_prefix_caching")
@@ -26,9 +26,9 @@ SETTINGS = ("block_size", "num_gpu_blocks", "max_num_seqs", "max_num_batched_tok
 def read(source: Source, options: Options) -> Workload:
     """Raises InputError with the field of what cannot be used."""
     tally = Tally(source.name, options.skip_bad_rows)
-    document = source.document()
+    document = source.parsed()
     if not isinstance(document, dict):
-        raise broken_json(ValueError(), "", source.name, 1, "a JSON object with requests and results")
+        raise InputError(f"found {kind(document)}", file=source.name, expected="a JSON object with requests and results")
     with gc_paused():
         requests, results = _pairs(document, source.name, tally)
     tally.needs_rows(len(requests))

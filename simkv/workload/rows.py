@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -51,7 +51,7 @@ class Tally:
     def drop(self, sentence: str, count: int = 1) -> None:
         """Leave ``count`` rows out and say why."""
         self.dropped += count
-        if len(self.first) < FIRST_DROPPED:
+        if sentence and len(self.first) < FIRST_DROPPED:
             self.first.append(sentence)
 
     def report(self) -> ReadReport:
@@ -64,15 +64,78 @@ class Tally:
             raise InputError(why, file=self.name, expected="at least one request")
 
 
-def json_rows(source: Source) -> list[Row] | None:
-    """Every line as an object, in one parse; ``None`` if any line is not simply one JSON object."""
-    body = source.text.strip()
+PIECE = 4 << 20
+"""Characters parsed at a time: Python's objects take ten times the room of their text."""
+
+
+def read_columns(
+    source: Source,
+    tally: Tally,
+    columns: Callable[[list[Row]], dict[str, Any]],
+    verify: Callable[[dict[str, Any]], None],
+    check: Callable[[Row, int], None],
+    plain: Callable[[Row], Row],
+) -> dict[str, Any]:
+    """Columns of a JSON-lines file.
+
+    Args:
+        columns: arrays (or lists) of some rows, by name; raises Odd or KeyError if anything is unusual.
+        verify: a look at the columns of the whole file; raises Odd likewise.
+        check: raises InputError for a row (and its line) that cannot be used; called only if something was unusual.
+        plain: a checked row as ``columns`` wants it (3.0 as 3).
+    """
+    parts = []
     with gc_paused():
         try:
-            rows = json.loads(f"[{body.replace(chr(10), ',')}]")
-        except (ValueError, RecursionError):
-            return None
-    return rows if len(rows) == body.count("\n") + 1 and set(map(type, rows)) == {dict} else None
+            for piece in _pieces(source.text.strip()):
+                if (rows := _parse(piece)) is None:
+                    raise Odd
+                parts.append(columns(rows))
+                tally.rows += len(rows)
+                del rows
+            out = _concatenated(parts)
+            verify(out)
+        except (Odd, KeyError, TypeError, ValueError, AttributeError):
+            rows, _ = checked_rows(source, tally, check)
+            out = columns([plain(row) for row in rows])
+            verify(out)
+    return out
+
+
+def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        name: np.concatenate([p[name] for p in parts])
+        if isinstance(first, np.ndarray)
+        else list(chain.from_iterable(p[name] for p in parts))
+        for name, first in parts[0].items()
+    }
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces of whole lines."""
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n", begin + PIECE)
+        end = len(text) if end < 0 else end
+        yield text[begin:end]
+        begin = end + 1
+
+
+def _parse(piece: str) -> list[Row] | None:
+    """Every line as an object, in one parse; ``None`` if any line is not simply one JSON object."""
+    try:
+        rows = json.loads(f"[{piece.replace(chr(10), ',')}]")
+    except (ValueError, RecursionError):
+        return None
+    return rows if len(rows) == piece.count("\n") + 1 and set(map(type, rows)) == {dict} else None
+
+
+def json_rows(source: Source) -> list[Row] | None:
+    """Every line as an object, in one parse; ``None`` if any line is not simply one JSON object."""
+    with gc_paused():
+        return _parse(source.text.strip())
 
 
 def checked_rows(source: Source, tally: Tally, check: Callable[[Row, int], None]) -> tuple[list[Row], list[int]]:
@@ -167,7 +230,8 @@ class Where:
         value = self.value(row, name, expected)
         if not isinstance(value, list):
             raise self.error(f"the value is {kind(value)}", name, expected)
-        for x in value:
+        right = not set(map(type, value)) - {int} and (not value or (min(value) >= 0 and max(value) < 1 << 63))
+        for x in () if right else value:
             if not isinstance(x, int) or isinstance(x, bool) or not 0 <= x < 1 << 63:
                 raise self.error(f"one of the ids is {kind(x)}", name, expected)
         return value

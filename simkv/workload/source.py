@@ -157,6 +157,16 @@ class Source:
                     self._document = None
         return self._document
 
+    def parsed(self) -> Any:
+        """The whole file as one JSON value. Raises InputError with the line where it stops being JSON."""
+        if (document := self.document()) is None:
+            try:
+                with gc_paused():
+                    return json.loads(self.text)
+            except (ValueError, RecursionError) as e:
+                raise broken_json(e, self.text, self.name, 1) from None
+        return document
+
 
 def unpack(data: bytes, name: str, max_bytes: int) -> bytes:
     """Gzip members unpacked, at most ``max_bytes``; other data as it is. Raises InputError on damage or excess."""

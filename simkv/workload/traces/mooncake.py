@@ -8,6 +8,8 @@ several generators write them, are recognised by their lengths.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from simkv.workload.assemble import at_least_one, block_runs, dense, order_of_arrival, take, take_lists
@@ -16,16 +18,15 @@ from simkv.workload.rows import (
     Row,
     Tally,
     Where,
-    checked_rows,
     has_words,
     id_lists,
-    json_rows,
     number_column,
+    read_columns,
     sample_rows,
     whole_column,
 )
-from simkv.workload.source import Options, Source, gc_paused
-from simkv.workload.workload import F8, I8, Workload
+from simkv.workload.source import Options, Source
+from simkv.workload.workload import Workload
 
 BLOCK = 512
 OTHER_BLOCKS = (16, 32, 64, 128, 256, 1024, 2048, 8)
@@ -34,25 +35,32 @@ OTHER_BLOCKS = (16, 32, 64, 128, 256, 1024, 2048, 8)
 def read(source: Source, options: Options) -> Workload:
     """Raises InputError with line and field for a row that cannot be used."""
     tally = Tally(source.name, options.skip_bad_rows)
-    with gc_paused():
-        rows = json_rows(source)
-        try:
-            if rows is None:
-                raise Odd
-            tally.rows = len(rows)
-            columns = _columns(rows, has_words(source))
-        except (Odd, KeyError):
-            block = _likely_block(rows or sample_rows(source))
-            rows, _ = checked_rows(source, tally, lambda row, line: _check(row, Where(source.name, line), block))
-            columns = _columns(_plain(rows), False, block)
-        del rows
-    arrive, num_prompt, num_output, ids, counts, block = columns
+    words = has_words(source)
+    block = 0
+
+    def check(row: Row, line: int) -> None:
+        nonlocal block
+        block = block or _likely_block(sample_rows(source))
+        _check(row, Where(source.name, line), block)
+
+    def columns(rows: list[Row]) -> dict[str, Any]:
+        ids, counts = id_lists([r["hash_ids"] for r in rows], words and block == 0)
+        return {
+            "timestamp": number_column([r["timestamp"] for r in rows], high=1e15),
+            "input_length": whole_column([r["input_length"] for r in rows], low=1),
+            "output_length": whole_column([r["output_length"] for r in rows]),
+            "ids": ids,
+            "counts": counts,
+        }
+
+    c = read_columns(source, tally, columns, _block_of, check, _plain)
+    block = _block_of(c)
     if block != BLOCK:
         tally.notes.append(f"The lengths say blocks of {block} tokens.")
-    num_output = at_least_one(num_output, tally, "output_length")
-    order = order_of_arrival(arrive, options.limit, tally)
-    ids, counts = take_lists(order, dense(ids), counts)
-    arrive, num_prompt, num_output = take(order, arrive, num_prompt, num_output)
+    num_output = at_least_one(c["output_length"], tally, "output_length")
+    order = order_of_arrival(c["timestamp"], options.limit, tally)
+    ids, counts = take_lists(order, dense(c["ids"]), c["counts"])
+    arrive, num_prompt, num_output = take(order, c["timestamp"], c["input_length"], num_output)
     runs, first = block_runs(ids, counts, num_prompt, num_output, block)
     return Workload(
         source.name,
@@ -66,20 +74,17 @@ def read(source: Source, options: Options) -> Workload:
     )
 
 
-def _columns(rows: list[Row], words: bool, block: int | None = None) -> tuple[F8, I8, I8, I8, I8, int]:
-    arrive = number_column([r["timestamp"] for r in rows], high=1e15)
-    num_prompt = whole_column([r["input_length"] for r in rows], low=1)
-    num_output = whole_column([r["output_length"] for r in rows])
-    ids, counts = id_lists([r["hash_ids"] for r in rows], words)
-    for size in (block,) if block else (BLOCK, *OTHER_BLOCKS):
-        if np.array_equal(counts, -(-num_prompt // size)):
-            return arrive, num_prompt, num_output, ids, counts, size
+def _block_of(c: dict[str, Any]) -> int:
+    """Tokens per block with which all lengths agree. Raises Odd if there is none."""
+    for size in (BLOCK, *OTHER_BLOCKS):
+        if np.array_equal(c["counts"], -(-c["input_length"] // size)):
+            return size
     raise Odd
 
 
-def _plain(rows: list[Row]) -> list[Row]:
+def _plain(row: Row) -> Row:
     """Whole numbers written as 3.0 become 3."""
-    return [{**r, "input_length": int(r["input_length"]), "output_length": int(r["output_length"])} for r in rows]
+    return {**row, "input_length": int(row["input_length"]), "output_length": int(row["output_length"])}
 
 
 def _likely_block(rows: list[Row]) -> int:
