@@ -72,7 +72,7 @@ def read_columns(
     source: Source,
     tally: Tally,
     columns: Callable[[list[Row]], dict[str, Any]],
-    verify: Callable[[dict[str, Any]], None],
+    verify: Callable[[dict[str, Any]], object],
     check: Callable[[Row, int], None],
     plain: Callable[[Row], Row],
 ) -> dict[str, Any]:

@@ -42,7 +42,8 @@ def _times(texts: list[str]) -> F8:
     times = np.array(texts, "datetime64[ns]")
     if np.isnat(times).any():
         raise Odd
-    return (times - times.min()).astype(np.int64) / 1e9
+    since: F8 = (times - times.min()).astype(np.int64) / 1e9
+    return since
 
 
 def _time(text: str, title: str, where: Where) -> float:

@@ -49,9 +49,9 @@ def answer_text(reply: Row, row: Row, chat: bool, where: Where) -> str | None:
         if isinstance(choices[0].get("text"), str):
             return str(choices[0]["text"])
     for name in ANSWER_FIELDS:
-        text = row.get(name)
-        if isinstance(text, str) and text.lstrip()[:1] != "{":
-            return text + (END if chat else "")
+        given = row.get(name)
+        if isinstance(given, str) and given.lstrip()[:1] != "{":
+            return given + (END if chat else "")
     return None
 
 

@@ -118,7 +118,7 @@ def _num_output(calls: list[Call], known: I8, tally: Tally) -> I8:
         if c.answer is None:
             used = c.usage.get("completion_tokens")
             guessed += not used
-            out[i] = used or c.max_tokens
+            out[i] = used or c.max_tokens or 0
     if guessed:
         tally.notes.append(f"{guessed} answers are as long as max_tokens allows: neither text nor usage is in the log.")
     images = sum(c.images for c in calls)

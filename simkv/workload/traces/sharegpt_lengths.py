@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from simkv.errors import InputError
-from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, broken_json, kind
-from simkv.workload.source import Options, Source, gc_paused
+from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, kind
+from simkv.workload.source import Options, Source, broken_json, gc_paused
 from simkv.workload.workload import RUN, Workload
 
 ANSWERS = ("gpt", "assistant", "chatgpt", "model", "bing", "bard")
