@@ -24,7 +24,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One recorded run: exact, or the first difference. ``compared`` counts compared fields."""
+    """One recorded run: exact, or the first difference. ``compared`` counts compared fields.
+
+    ``reported``: the recording leaves room for timing, so it is not judged; ``note`` and ``details`` say how far it is off.
+    """
 
     name: str
     exact: bool
@@ -32,6 +35,7 @@ class RunResult:
     first_difference: Difference | None = None
     note: str = ""
     details: dict[str, Any] = field(default_factory=dict)
+    reported: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -49,6 +49,9 @@ TOTALS = {
 def check_recording(input_path: Path, log_path: Path) -> RunResult:
     """Compare one recording; see the module's text. Raises InputError for files that are not a recording."""
     name = input_path.name.split(".input.json")[0]
+    meta = next(_records(log_path), {})
+    if connector := meta.get("connector"):
+        return RunResult(name, False, 0, None, f"not replayed: recorded with {connector}, a host tier this version does not model", reported=True)
     workload = read_workload(input_path)
     settings = merge(EngineSettings(), workload)
     resolved = resolve(settings, workload, check_pool=False)

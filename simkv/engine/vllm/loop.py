@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.vllm.compiled import inline, kernel
+from simkv.engine.vllm.compiled import entry, inline, kernel
 from simkv.engine.vllm.layout import NOT_ARRIVED, WAITING
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
@@ -175,7 +175,7 @@ def end_turn(e, cfg, c):
     return processed
 
 
-@kernel
+@entry
 def advance(e, cfg, c, until, pause):
     """Run turns until virtual time ``until`` (seconds, or steps in step mode). Returns why it stopped.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.vllm.compiled import inline, kernel
+from simkv.engine.vllm.compiled import entry, inline, kernel
 from simkv.events.layout import (
     ALLOCATED,
     FREED_BACK,
@@ -224,7 +224,7 @@ def clear_keys(e, cfg, c):
     c.cached = 0
 
 
-@kernel
+@entry
 def free_order(blocks, out):
     """The free queue, head first, into ``out``; returns its length."""
     n = 0

@@ -1,0 +1,45 @@
+"""Find every recording below a folder and check each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from simkv.conformance.live import check_live
+from simkv.conformance.result import RunResult
+from simkv.conformance.vllm_log import check_recording
+from simkv.errors import InputError
+
+INPUTS = (".input.json", ".input.json.gz")
+LOGS = (".log.jsonl", ".log.jsonl.gz")
+
+
+def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None = None) -> list[RunResult]:
+    """Replay all recordings in ``folder`` and below, in order of path.
+
+    Args:
+        on_result: called with each result as it comes.
+
+    Raises:
+        InputError: no such folder, nothing recorded in it, or a file that cannot be read.
+    """
+    if not folder.is_dir():
+        raise InputError("no such folder", file=str(folder), expected="a folder with recorded runs")
+    checks: list[tuple[Path, Callable[[], RunResult]]] = []
+    for path in sorted(folder.rglob("*.json*")):
+        suffix = next((s for s in INPUTS if path.name.endswith(s)), None)
+        if suffix is not None:
+            stem = path.name[: -len(suffix)]
+            log = next((p for s in LOGS if (p := path.with_name(stem + s)).exists()), None)
+            if log is not None:
+                checks.append((path, lambda path=path, log=log: check_recording(path, log)))  # type: ignore[misc]
+        elif path.name.endswith((".json.gz", ".json")) and (live := check_live(path)) is not None:
+            checks.append((path, live))
+    if not checks:
+        raise InputError("no recorded run found", file=str(folder), expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], or a recording of a live server")
+    results = []
+    for _, check in checks:
+        results.append(check())
+        if on_result is not None:
+            on_result(results[-1])
+    return results

@@ -1,0 +1,1 @@
+"""Replicas on a common clock. The only package that knows SimPy."""

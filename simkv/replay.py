@@ -1,0 +1,221 @@
+"""Replay a workload through an engine: the way from requests to a run, for the command line, the app and notebooks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simkv.engine.resolve import Resolved, merge, resolve
+from simkv.engine.step_time import StepTime, for_workload
+from simkv.engine.step_time_layout import STEP_INDEX
+from simkv.engine.vllm.engine import DONE, STALLED, UNTIL, VllmEngine
+from simkv.engine.vllm.layout import STATUS
+from simkv.events.log import EventLog
+from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
+from simkv.settings import EngineSettings
+from simkv.workload.workload import Workload
+
+__all__ = ["MAX_EVENTS", "REQUEST_RESULT", "STATUS", "Progress", "Run", "replay"]
+
+MAX_EVENTS = 120_000_000
+"""Events kept at most (9 bytes each); a longer run goes on without its log and says so."""
+
+REQUEST_RESULT = np.dtype(
+    [
+        ("arrive", "f8"),  # seconds (steps in step mode); of a chained request: when it really arrived
+        ("scheduled", "f8"),  # first admission
+        ("first_token", "f8"),
+        ("finish", "f8"),
+        ("hit", "i4"),  # tokens found cached at the first admission
+        ("preempted", "i4"),
+        ("generated", "i4"),
+        ("status", "u1"),  # index into STATUS
+    ]
+)
+"""What became of each request. Times are NaN where it did not come to that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a replay is. ``fraction`` counts ended requests; ``simulated_s`` is the simulated clock."""
+
+    simulated_s: float
+    finished: int
+    requests: int
+    steps: int
+    fraction: float
+    wall_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished, cancelled ("partial") or stuck ("stalled") replay. Arrays are read-only.
+
+    ``steps``, ``gaps`` and ``log`` are in the layouts of simkv/events/layout.py; ``log`` is ``None`` when events were
+    off or more than ``max_events`` (then ``notes`` says so).
+    """
+
+    workload: Workload
+    settings: EngineSettings
+    resolved: Resolved
+    step_time: StepTime
+    requests: npt.NDArray[np.void]
+    steps: npt.NDArray[np.void]
+    gaps: npt.NDArray[np.void]
+    log: EventLog | None
+    counters: dict[str, int]
+    status: str
+    end_time_s: float
+    wall_s: float
+    compile_s: float
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
+        c, r = self.counters, self.requests
+        timed = self.step_time.kind != STEP_INDEX
+        nothing = {"p50": None, "p95": None, "p99": None}
+        gaps, counts = inter_token_gaps(self.steps, self.gaps)
+        return {
+            "requests": len(r),
+            "finished": c["finished"],
+            "aborted": c["aborted"],
+            "rejected": c["rejected"],
+            "status": self.status,
+            "steps": c["turns"],
+            "scheduled_tokens": c["tokens"],
+            "queries": c["queries"],
+            "hits": c["hits"],
+            "hit_rate": c["hits"] / c["queries"] if c["queries"] else None,
+            "preemptions": c["preemptions"],
+            "recompute_queries": c["recompute_queries"],
+            "recompute_hits": c["recompute_hits"],
+            "stored_blocks": c["stored"],
+            "removed_blocks": c["removed"],
+            "end_time_s": self.end_time_s,
+            "wall_s": self.wall_s,
+            "peak_rss_mb": peak_rss_mb(),
+            "queue_s": percentiles(r["scheduled"] - r["arrive"]) if timed else nothing,
+            "ttft_s": percentiles(r["first_token"] - r["arrive"]) if timed else nothing,
+            "itl_s": weighted_percentiles(gaps, counts) if timed else nothing,
+            "e2e_s": percentiles((r["finish"] - r["arrive"])[r["status"] == STATUS.index("finished")]) if timed else nothing,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Plain figures, ready for JSON. Tokens, seconds (``end_time_s`` is in steps for a workload timed in steps)."""
+        return dict(self._summary)
+
+
+def peak_rss_mb() -> float | None:
+    """Largest memory this process has held, in 10^6 bytes; ``None`` where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def replay(
+    workload: Workload,
+    settings: EngineSettings | None = None,
+    step_time: StepTime | None = None,
+    *,
+    events: bool = True,
+    progress: Callable[[Progress], bool] | None = None,
+    max_events: int | None = MAX_EVENTS,
+) -> Run:
+    """Replay ``workload`` through the engine of ``settings``.
+
+    Args:
+        step_time: how long a step takes; default: the workload's own rule, else a roofline of model and GPU.
+        events: keep the event log (needed for everything that shows blocks).
+        progress: called several times a second; returning False cancels and keeps what there is.
+        max_events: see MAX_EVENTS.
+
+    Raises:
+        SettingsError: what the engine would refuse at start-up.
+    """
+    from simkv.fleet.simulation import Simulation
+
+    settings = merge(settings or EngineSettings(), workload)
+    resolved = resolve(settings, workload)
+    step_time = step_time or for_workload(workload, settings)
+    engine = VllmEngine(workload, resolved, step_time.record(), log=events, max_events=max_events)
+    started = time.perf_counter()
+    engine.advance(-1.0)
+    compile_s = time.perf_counter() - started
+    started = time.perf_counter()
+
+    def report() -> bool:
+        c, n = engine.counters, max(len(workload), 1)
+        ended = int(c.finished + c.aborted + c.rejected)
+        assert progress is not None
+        return progress(Progress(float(c.now), ended, len(workload), int(c.turns), ended / n, time.perf_counter() - started))
+
+    simulation = Simulation(engine, UNTIL, workload.duration_s, report if progress else None)
+    simulation.run()
+    status = "partial" if simulation.cancelled and simulation.outcome != DONE else "stalled" if simulation.outcome == STALLED else "complete"
+    return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s)
+
+
+def _collect(engine: VllmEngine, settings: EngineSettings, step_time: StepTime, status: str, wall_s: float, compile_s: float) -> Run:
+    c, reqs = engine.counters, engine.state.reqs
+    result = np.zeros(len(engine.workload), REQUEST_RESULT)
+    for name in ("arrive", "scheduled", "first_token", "finish", "hit", "preempted", "status"):
+        result[name] = reqs[name]
+    result["generated"] = engine.generated()
+    notes = []
+    if engine.log_dropped:
+        notes.append(
+            f"The event log was given up beyond {engine.max_events:,} events; figures are complete, blocks cannot be shown."
+            " Limit the requests to see them."
+        )
+    if status == "stalled":
+        notes.append(_why_stalled(engine))
+    steps, gaps, log = engine.steps, engine.gaps, engine.event_log()
+    for array in (result, steps, gaps):
+        array.setflags(write=False)
+    return Run(
+        workload=engine.workload,
+        settings=settings,
+        resolved=engine.settings,
+        step_time=step_time,
+        requests=result,
+        steps=steps,
+        gaps=gaps,
+        log=log,
+        counters={name: int(c[name]) for name in _COUNTERS},
+        status=status,
+        end_time_s=float(c.now) if step_time.kind != STEP_INDEX else float(c.steps),
+        wall_s=wall_s,
+        compile_s=compile_s,
+        notes=tuple(notes),
+    )
+
+
+_COUNTERS = (
+    "turns tokens finished aborted rejected preemptions stored removed requests queries hits"
+    " recompute_requests recompute_queries recompute_hits running wait_len free cached"
+).split()
+
+
+def _why_stalled(engine: VllmEngine) -> str:
+    c, s = engine.counters, engine.settings
+    waiting, running, free = int(c.wait_len), int(c.running), int(c.free)
+    if running:
+        return (
+            f"The engine preempts and recomputes without end: {running} running and {waiting} waiting requests do not finish in"
+            f" {s.num_gpu_blocks - 1:,} usable blocks. vLLM would go on like this for ever. Give it more blocks."
+        )
+    return (
+        f"Nothing can be scheduled any more: {waiting} requests wait, none runs, {free:,} of {s.num_gpu_blocks - 1:,} usable blocks"
+        " are free, and the first request needs more. vLLM would hang here. Give it more blocks or shorter requests."
+    )
