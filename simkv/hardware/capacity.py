@@ -165,7 +165,7 @@ def _memory_sentence(gpu: Gpu) -> str:
 def _no_room(settings: EngineSettings, model: Model, gpu: Gpu, requested: int, rest: Overhead, available: int) -> SettingsError:
     tp = settings.tensor_parallel_size
     if available + rest.total != requested:
-        return SettingsError("num_gpu_blocks", available, "enough memory for two blocks", "Use smaller blocks or more memory")
+        return SettingsError("available_kv_bytes", available, "memory for at least two blocks", "Use smaller blocks or more memory")
     allowed = (
         f"a model that leaves room for KV blocks in the {gb_and_gib(requested)} the engine may use of each {gpu.name}; "
         f"weights take {gb_and_gib(rest.weights)}, activations and logits {gb_and_gib(rest.activations)}, "

@@ -67,9 +67,8 @@ def groups_of(model: Model | str) -> tuple[KVGroup, ...]:
     m = find_model(model) if isinstance(model, str) else model
     other = [k for k, _ in m.layer_kinds if k not in (FULL, SLIDING)]
     if other:
-        raise SettingsError(
-            "hybrid", m.name, f"a model of full and sliding layers; {m.name} has {other[0]}-attention layers, which are not modelled"
-        )
+        hint = f"{m.name} has {other[0]}-attention layers, which are not modelled"
+        raise SettingsError("hybrid", "model", "groups of full and sliding layers", hint)
     counts = [n for _, n in m.layer_kinds]
     size = max(counts) if max(counts) < 1.25 * min(counts) else min(counts)
     groups = []

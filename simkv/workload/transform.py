@@ -126,9 +126,8 @@ def repeat(workload: Workload, times: int, disjoint: bool = True) -> Workload:
         columns["tie"] = columns["tie"] + copy * period
     sessions = w.sessions
     if w.session is not None and disjoint:
-        columns["session"] = np.where(columns["session"] >= 0, columns["session"] + copy * len(w.sessions), columns["session"]).astype(
-            np.int32
-        )
+        moved = columns["session"] + copy * len(w.sessions)
+        columns["session"] = np.where(columns["session"] >= 0, moved, -1).astype(np.int32)
         sessions = tuple(_named(name, k) for k in range(times) for name in w.sessions)
     images: dict[str, Any] = {}
     if w.first_image is not None:
@@ -152,9 +151,8 @@ def repeat(workload: Workload, times: int, disjoint: bool = True) -> Workload:
         **columns,
         **images,
     )
-    return noted(
-        longer, f"The same requests {times:,} times over, {'each copy with contents of its own' if disjoint else 'all copies equal'}."
-    )
+    how = "each copy with contents of its own" if disjoint else "all copies equal"
+    return noted(longer, f"The same requests {times:,} times over, {how}.")
 
 
 def _named(name: str, k: int) -> str:
@@ -204,7 +202,7 @@ def _runs(w: Workload, times: int, disjoint: bool) -> tuple[npt.NDArray[np.void]
         if len(tokens):
             step = int(tokens.max()) + 1
             if times * step >= 2**31:
-                raise SettingsError("repeat", times, f"at most {2**31 // step - 1} copies with token ids up to {step - 1:,}")
+                raise SettingsError("repeat", times, f"at most {(2**31 - 1) // step} copies with token ids up to {step - 1:,}")
             moves = moves - np.where(seed < 0, len(tokens), 0)
             tokens = np.concatenate([tokens + np.int32(k * step) for k in range(times)])
     for k in range(1, times):

@@ -46,7 +46,7 @@ def diurnal(draws: Draws, n: int, rate: float, period_s: float, swing: float) ->
         accept = stream.random(size) * (1 + swing) < 1 + swing * np.sin(2 * math.pi / period_s * t)
         kept.append(t[accept])
         count += len(kept[-1])
-    return np.concatenate(kept)[:n]
+    return np.concatenate([np.zeros(0), *kept])[:n]
 
 
 def closed_loop(draws: Draws, n: int, users: int, think_s: float) -> tuple[F8, I8]:
