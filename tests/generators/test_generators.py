@@ -42,7 +42,17 @@ def digest(w: Workload) -> str:
     return h.hexdigest()[:16]
 
 
-PINNED: dict[str, str] = {}
+PINNED = {
+    "shared_system_prompt": "5231a51ddfda31f3",
+    "multi_turn_chat": "8d7d2d5ae018975f",
+    "rag_static_context": "65c3ffc3fe16513d",
+    "rag_shuffled": "cf6c00330b3b95a6",
+    "few_shot_branching": "2f97c552b99c643d",
+    "long_document_qa": "7a1cf2dd9dc5a007",
+    "open_ended": "5f22102b390be9b1",
+    "agents_with_pauses": "075ccc9649688592",
+    "growing_tenants": "668cd9925ec04bb8",
+}
 
 
 def check(w: Workload, n: int) -> None:
