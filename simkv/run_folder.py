@@ -124,14 +124,15 @@ def _write_requests(run: Run, target: Path) -> None:
     from simkv.replay import STATUS
 
     w, r = run.workload, run.requests
+    unit = "s" if w.time_unit == "seconds" else "steps"
     arrive, scheduled, first, finish = (r[name] for name in ("arrive", "scheduled", "first_token", "finish"))
     columns: dict[str, list[Any]] = {
         "id": [w.id(i) for i in range(len(w))],
         "status": [STATUS[s] for s in r["status"].tolist()],
-        "arrive": _numbers(arrive),
-        "queue": _numbers(scheduled - arrive),
-        "ttft": _numbers(first - arrive),
-        "e2e": _numbers(finish - arrive),
+        f"arrive_{unit}": _numbers(arrive),
+        f"queue_{unit}": _numbers(scheduled - arrive),
+        f"ttft_{unit}": _numbers(first - arrive),
+        f"e2e_{unit}": _numbers(finish - arrive),
         "prompt_tokens": w.num_prompt.tolist(),
         "cached_tokens": [n if s == s else "" for n, s in zip(r["hit"].tolist(), scheduled.tolist(), strict=True)],
         "generated_tokens": r["generated"].tolist(),

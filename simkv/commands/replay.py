@@ -90,9 +90,10 @@ def run(args: argparse.Namespace) -> int:
 def report(result: Run, summary: dict[str, Any]) -> str:
     """The summary for people: one sentence, then figures with their units and definitions."""
     s, r = summary, result.resolved
-    clock = seconds(s["end_time_s"]) if result.workload.time_unit == "seconds" else f"{whole(s['end_time_s'])} steps"
+    timed = result.workload.time_unit == "seconds"
+    clock = f"{seconds(s['end_time_s'])} of simulated time" if timed else f"{whole(s['end_time_s'])} steps"
     lines = [
-        f"{result.workload.name}: {whole(s['finished'])} of {whole(s['requests'])} requests finished in {clock} of simulated time"
+        f"{result.workload.name}: {whole(s['finished'])} of {whole(s['requests'])} requests finished in {clock}"
         f" (replayed in {seconds(s['wall_s'])}).",
     ]
     if result.status != "complete":
@@ -107,11 +108,11 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     if s.get("rejected"):
         rows.append(("rejected", whole(s["rejected"]), "requests the engine refuses"))
     lines += ["", table(rows)]
-    if result.workload.time_unit == "seconds":
+    if timed:
         names = (("queue_s", "queue"), ("ttft_s", "time to first token"), ("itl_s", "inter-token latency"), ("e2e_s", "end to end"))
         latencies = [(title, *(seconds(s[key][p]) for p in ("p50", "p95", "p99"))) for key, title in names if key in s]
         lines += ["", table(latencies, ("latency (model)", "p50", "p95", "p99"))]
-    notes = [*result.workload.report.notes, *r.notes, *result.step_time.assumptions]
+    notes = [*result.notes, *result.workload.report.notes, *r.notes, *result.step_time.assumptions]
     if result.workload.report.dropped:
         notes.insert(0, f"{whole(result.workload.report.dropped)} of {whole(result.workload.report.rows)} rows were dropped as unusable.")
     lines += ["", *(f"- {note}" for note in notes)] if notes else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,10 @@ def open_source(args: argparse.Namespace) -> Workload:
     workload = _generate(text[len(GENERATOR) :], args) if text.startswith(GENERATOR) else _read(text, args)
     if args.salts:
         workload = transform.with_salts(workload, args.salts)
-    return transform.repeat(workload, args.copies)
+    # What --set names is the user's word even where it equals the default; the file's own setting must not come back.
+    named = {pair.partition("=")[0].strip().replace("-", "_") for pair in args.pairs}
+    engine = {name: value for name, value in workload.engine.items() if name not in named}
+    return transform.repeat(replace(workload, engine=engine), args.copies)
 
 
 def settings_for(args: argparse.Namespace) -> EngineSettings:
@@ -77,27 +81,30 @@ def settings_for(args: argparse.Namespace) -> EngineSettings:
 def _read(text: str, args: argparse.Namespace) -> Workload:
     from simkv.workload.registry import read_workload
 
-    return read_workload(
-        _path(text),
+    path, name = _path(text)
+    workload = read_workload(
+        path,
         format=args.format,
         limit=args.limit,
         skip_bad_rows=args.skip_bad_rows,
         tokenizer=args.tokenizer,
         think=args.think,
     )
+    return workload if name is None else replace(workload, name=name)
 
 
-def _path(text: str) -> Path:
+def _path(text: str) -> tuple[Path, str | None]:
+    """Where the source lies, and its name if it is a bundled trace. A file of that name comes first."""
     path = Path(text).expanduser()
     if path.exists():
-        return path
+        return path, None
     from simkv.workload.bundled import bundled
 
     known = bundled()
     name = ALIASES.get(text, text.replace("-", "_"))
     matches = [name] if name in known else [full for full in known if full.startswith(name)]
     if len(matches) == 1:
-        return known[matches[0]]
+        return known[matches[0]], matches[0]
     if matches:
         raise InputError(f"{text} may be " + " or ".join(matches), field="SOURCE", hint="Write a few letters more")
     raise InputError(
