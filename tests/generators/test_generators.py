@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,21 +14,10 @@ from simkv.errors import SettingsError
 from simkv.workload.generators import find_generator, generate, generators
 from simkv.workload.generators.params import Param
 from simkv.workload.workload import OUTPUT_SEED, Workload, tokens_of
+from tests.generators import ideal
 
 NAMES = [g.name for g in generators()]
 SMALL: dict[str, Any] = {"requests": 250}
-
-
-def _ideal() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ideal", Path(__file__).with_name("ideal.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ideal = _ideal()
 
 
 def digest(w: Workload) -> str:
@@ -48,7 +34,7 @@ PINNED = {
     "rag_static_context": "65c3ffc3fe16513d",
     "rag_shuffled": "cf6c00330b3b95a6",
     "few_shot_branching": "2f97c552b99c643d",
-    "long_document_qa": "7a1cf2dd9dc5a007",
+    "long_document_qa": "06b473e784244976",
     "open_ended": "5f22102b390be9b1",
     "agents_with_pauses": "075ccc9649688592",
     "growing_tenants": "668cd9925ec04bb8",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.workload.generators.draws import Draws
-from simkv.workload.generators.params import ARRIVALS, LENGTH_CV, REQUESTS, SALTS, TENANTS, Generator, Param, Values
+from simkv.workload.generators.params import LENGTH_CV, REQUESTS, SALTS, TENANTS, Generator, Param, Values, arriving
 from simkv.workload.generators.sessions import PACING, conversations, turns
 from simkv.workload.workload import Workload
 
@@ -49,7 +49,7 @@ GENERATOR = Generator(
         Param("long_share", 0.05, "share of steps that wait for a person instead", 0, 1),
         Param("long_pause_s", 300.0, "mean seconds of such a wait", 0, 1e6),
         PACING,
-        *ARRIVALS,
+        *arriving(),
         SALTS,
     ),
     make=make,

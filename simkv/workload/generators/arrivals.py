@@ -65,7 +65,7 @@ def closed_loop(draws: Draws, n: int, users: int, think_s: float) -> tuple[F8, I
 
 
 def arrivals(draws: Draws, n: int, v: Values) -> Arrivals:
-    """Arrivals as the common parameters of ``params.ARRIVALS`` say; users are drawn evenly, in a closed loop in turn."""
+    """Arrivals as the common parameters of ``params.arriving`` say; users are drawn evenly, in a closed loop in turn."""
     kind, rate, users = v["arrivals"], v["rate"], v["users"]
     if kind == "closed loop":
         arrive, after = closed_loop(draws, n, users, v["think_s"])

@@ -8,7 +8,7 @@ from simkv.errors import SettingsError
 from simkv.workload.generators.arrivals import arrivals
 from simkv.workload.generators.build import OWN, SHARED, Piece, workload
 from simkv.workload.generators.draws import Draws
-from simkv.workload.generators.params import ARRIVALS, LENGTH_CV, REQUESTS, SALTS, Generator, Param, Values
+from simkv.workload.generators.params import LENGTH_CV, REQUESTS, SALTS, Generator, Param, Values, arriving
 from simkv.workload.workload import Workload
 
 
@@ -41,7 +41,7 @@ GENERATOR = Generator(
         Param("question_tokens", 150, "mean tokens of a question", 1, 1_000_000),
         Param("output_tokens", 150, "mean tokens of an answer", 1, 100_000),
         LENGTH_CV,
-        *ARRIVALS,
+        *arriving(),
         SALTS,
     ),
     make=make,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simkv.workload.generators.draws import Draws
-from simkv.workload.generators.params import ARRIVALS, LENGTH_CV, REQUESTS, SALTS, TENANTS, Generator, Param, Values
+from simkv.workload.generators.params import LENGTH_CV, REQUESTS, SALTS, TENANTS, Generator, Param, Values, arriving
 from simkv.workload.generators.sessions import PACING, conversations, turns
 from simkv.workload.workload import Workload
 
@@ -38,8 +38,7 @@ GENERATOR = Generator(
         Param("output_tokens", 250, "mean tokens of an answer", 1, 100_000),
         LENGTH_CV,
         PACING,
-        *ARRIVALS[:-1],
-        Param("think_s", 30.0, "mean seconds between an answer and the next turn", 0, 1e6),
+        *arriving(think=Param("think_s", 30.0, "mean seconds between an answer and the next turn", 0, 1e6)),
         SALTS,
     ),
     make=make,

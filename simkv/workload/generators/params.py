@@ -87,17 +87,21 @@ REQUESTS = Param("requests", 2000, "how many requests", 1, 2_000_000)
 LENGTH_CV = Param("length_cv", 0.6, "spread of lengths (standard deviation / mean of a lognormal; 0 = all equal; cut at 20 x mean)", 0, 3)
 TENANTS = Param("tenants", 4, "how many tenants the users belong to", 1, 100_000)
 SALTS = Param("salts", "off", "cache_salt of the requests", choices=("off", "per tenant", "per session"))
-ARRIVALS: tuple[Param, ...] = (
-    Param(
-        "arrivals",
-        "poisson",
-        "poisson, gamma (bursty: cv above 1), diurnal (poisson whose rate swings), closed loop (each user waits for the answer)",
-        choices=("poisson", "gamma", "diurnal", "closed loop"),
-    ),
-    Param("rate", 5.0, "requests per second, on average (not with closed loop)", 1e-3, 1e5),
-    Param("cv", 3.0, "gamma: standard deviation / mean of the time between requests (1 = poisson)", 0.05, 20),
-    Param("period_s", 3600.0, "diurnal: seconds of one day", 1, 1e7),
-    Param("swing", 0.8, "diurnal: how far the rate swings around its mean (1 = down to nothing)", 0, 1),
-    Param("users", 64, "how many users send these requests (closed loop: so many at once)", 1, 1_000_000),
-    Param("think_s", 5.0, "closed loop: mean seconds between an answer and the next request of the same user", 0, 1e6),
-)
+
+
+def arriving(rate: float = 5.0, users: int = 64, think: Param | None = None) -> tuple[Param, ...]:
+    """The parameters of ``arrivals``, with the defaults that suit a generator."""
+    return (
+        Param(
+            "arrivals",
+            "poisson",
+            "poisson, gamma (bursty: cv above 1), diurnal (poisson whose rate swings), closed loop (each user waits for the answer)",
+            choices=("poisson", "gamma", "diurnal", "closed loop"),
+        ),
+        Param("rate", rate, "requests per second, on average (not with closed loop)", 1e-3, 1e5),
+        Param("cv", 3.0, "gamma: standard deviation / mean of the time between requests (1 = poisson)", 0.05, 20),
+        Param("period_s", 3600.0, "diurnal: seconds of one day", 1, 1e7),
+        Param("swing", 0.8, "diurnal: how far the rate swings around its mean (1 = down to nothing)", 0, 1),
+        Param("users", users, "how many users send these requests (closed loop: so many at once)", 1, 1_000_000),
+        think or Param("think_s", 5.0, "closed loop: mean seconds between an answer and the next request of the same user", 0, 1e6),
+    )

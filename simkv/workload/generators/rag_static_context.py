@@ -5,7 +5,7 @@ from __future__ import annotations
 from simkv.workload.generators.arrivals import arrivals
 from simkv.workload.generators.build import OWN, SHARED, Piece, workload
 from simkv.workload.generators.draws import Draws
-from simkv.workload.generators.params import ARRIVALS, LENGTH_CV, REQUESTS, SALTS, TENANTS, Generator, Param, Values
+from simkv.workload.generators.params import LENGTH_CV, REQUESTS, SALTS, TENANTS, Generator, Param, Values, arriving
 from simkv.workload.workload import Workload
 
 
@@ -37,7 +37,7 @@ GENERATOR = Generator(
         Param("question_tokens", 400, "mean tokens of a question with its history", 1, 1_000_000),
         Param("output_tokens", 250, "mean tokens of an answer", 1, 100_000),
         LENGTH_CV,
-        *ARRIVALS,
+        *arriving(),
         SALTS,
     ),
     make=make,
