@@ -89,7 +89,8 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
     """
     s = merge(settings, workload, explicit)
     p = profile(s.engine_version)
-    by_user = {*settings.changed(), *explicit}
+    # Settings may come merged already; what only repeats the workload's file is not the user's wish.
+    by_user = {name for name, value in settings.changed().items() if workload.engine.get(name) != value} | set(explicit)
     notes: list[str] = []
     watermark = _existing("watermark", s.watermark, 0.0, p.watermark, p, by_user, notes)
     reserve = s.scheduler_reserve_full_isl if s.scheduler_reserve_full_isl is not None else bool(p.reserve_full_isl)

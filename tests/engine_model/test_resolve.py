@@ -101,6 +101,14 @@ def test_recorded_settings_lie_under_the_users() -> None:
         resolve(EngineSettings(num_gpu_blocks=100), w)
 
 
+def test_merging_twice_changes_nothing() -> None:
+    w = replace(TWO, engine={**RECORDED, "watermark": 0.2, "hybrid": ({"type": "full"}, {"type": "sliding", "window": 9})})
+    once = merge(EngineSettings(max_num_seqs=3), w)
+    assert merge(once, w) == once
+    assert resolve(once, w) == resolve(EngineSettings(max_num_seqs=3), w)
+    assert resolve(once.replace(engine_version="0.20"), w).watermark_blocks == 0
+
+
 def test_an_explicit_default_also_wins() -> None:
     w = replace(TWO, engine={**RECORDED, "block_size": 4})
     assert merge(EngineSettings(), w).block_size == 4

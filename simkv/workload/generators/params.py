@@ -40,7 +40,7 @@ class Param:
         if self.choices:
             return ", ".join(self.choices)
         kind = "a whole number" if isinstance(self.default, int) else "a number"
-        return f"{kind} from {self.low:g} to {self.high:g}"
+        return f"{kind} from {self.low:,} to {self.high:,}"
 
     def check(self, value: Any) -> int | float | str:
         """``value`` in the parameter's type. Raises ``SettingsError`` outside the range."""
