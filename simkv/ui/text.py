@@ -47,7 +47,7 @@ def seconds(value: float | None) -> str:
     if size < 0.9995:
         return f"{value * 1000:.3g} ms" if size >= 1e-3 or not size else f"{value * 1e6:.3g} µs"
     if size < 59.5:
-        return f"{value:.2f} s" if size < 10 else f"{value:.1f} s"
+        return f"{value:.2f} s" if size < 10 and size != round(size) else f"{value:.1f} s" if size != round(size) else f"{value:.0f} s"
     whole = round(size)
     sign = "-" if value < 0 else ""
     if whole < 3600:

@@ -2,7 +2,7 @@
 const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "evicted now"];
 const PLAY_S = 20; // a whole run at speed 1
 const remembered = new WeakMap();
-let wish = null; // the latest request from the server to show a step, a block, a set of blocks
+let wish = null; // what the server last wanted shown: a step, a block, a set of outlined blocks
 
 const luminance = (css) => {
   const [r, g, b] = css.startsWith("#") ? rgb(css) : (css.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
@@ -22,7 +22,7 @@ export default function ({ data, parentElement, setStateValue }) {
 
 // The second, invisible mount: tells every map of this page what the server wants shown.
 function remote(detail) {
-  if (!detail || wish?.seq === detail.seq) return;
+  if (!detail) return;
   wish = detail;
   document.dispatchEvent(new CustomEvent("simkv-show", { detail }));
 }
@@ -115,36 +115,9 @@ class BlockMap {
     this.painter.layout(this.width, this.history.meta.height ?? 400);
     this.painter.theme(dark, background, style.color);
     this.legend.querySelectorAll("i").forEach((swatch, i) => (swatch.style.background = this.painter.colours[i]));
-    this.drawTimeline();
+    drawTimeline(this.timeline, this.history, this.painter);
     this.painter.paint(null);
     this.refresh();
-  }
-
-  // Every frame as one stacked column: how full the pool was and when keys were evicted.
-  drawTimeline() {
-    const { T, n, counts } = this.history;
-    const canvas = this.timeline;
-    const width = (canvas.width = Math.max(1, Math.round(canvas.clientWidth * this.painter.dpr)));
-    const height = (canvas.height = Math.round(26 * this.painter.dpr));
-    const ctx = canvas.getContext("2d");
-    ctx.fillStyle = this.painter.colours[0];
-    ctx.fillRect(0, 0, width, height);
-    for (let x = 0; x < width; x++) {
-      const [from, to] = [Math.floor((x * T) / width), Math.max(Math.floor((x * T) / width) + 1, Math.floor(((x + 1) * T) / width))];
-      const sum = new Float64Array(KINDS);
-      for (let t = from; t < to; t++) for (let s = 0; s < KINDS; s++) sum[s] += counts[t * KINDS + s];
-      let y = height;
-      for (const s of [2, 3, 1]) {
-        const part = ((sum[s] + (s === 2 ? sum[5] : 0)) / (to - from) / n) * height; // an evicted block has just been taken into use
-        ctx.fillStyle = this.painter.colours[s];
-        ctx.fillRect(x, y - part, 1, part);
-        y -= part;
-      }
-      if (sum[5] > 0) {
-        ctx.fillStyle = this.painter.colours[5];
-        ctx.fillRect(x, 0, 1, Math.max(2, height * Math.min(0.5, (sum[5] / (to - from) / n) * 8)));
-      }
-    }
   }
 
   // Coalesce many input events of one animation frame into one drawing.
@@ -196,15 +169,21 @@ class BlockMap {
     if (tell) this.send("sel", block < 0 ? null : { block, frame: this.history.frame });
   }
 
-  // A wish names the run it is about: it may arrive before that run's history.
+  // A wish names the run it is about: it may arrive before that run's history. Only a new number moves the map, so a slow
+  // answer to an earlier release never pulls back a slider that has moved on; outlines are taken over always.
   show(detail) {
-    if (detail.run !== this.run || detail.seq === this.wish?.seq) return;
-    this.pause();
-    const frame = detail.step === null || detail.step === undefined ? this.history.frame : this.history.frameOf(detail.step);
-    this.wish = { ...detail, frame, marks: detail.marks ?? [] };
-    if (Number.isInteger(detail.block)) this.painter.selected = Math.min(detail.block, this.history.n - 1);
-    this.seek(frame);
-    this.say(this.painter.selected);
+    if (detail.run !== this.run) return;
+    const moves = detail.seq !== this.wish?.seq;
+    const frame = this.history.frameOf(detail.step);
+    this.wish = { ...detail, frame };
+    if (moves) {
+      this.pause(false);
+      this.painter.selected = Number.isInteger(detail.block) ? detail.block : -1;
+      this.painter.paint(this.history.seek(frame));
+      this.slider.value = frame;
+    }
+    this.hovering = false;
+    this.refresh();
   }
 
   pickOut(state) {

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -20,39 +18,26 @@ _MAP = st.components.v2.component(
     "simkv_block_map",
     html=_text("block_map.html"),
     css=_text("block_map.css"),
-    js=_text("history.js", "painter.js", "block_map.js"),
+    js=_text("history.js", "painter.js", "timeline.js", "block_map.js"),
 )
 
 
-def payload(encoded: bytes, meta: Mapping[str, Any]) -> bytes:
-    """The component's data: an encoded history and what the browser must know about it.
+def block_map(data: bytes, *, key: str, on_select: Callable[[], None], on_frame: Callable[[], None]) -> None:
+    """Draw the map.
 
-    Args:
-        encoded: ``simkv.events.folds.block_map.encode``'s bytes.
-        meta: ``run`` (identity of the run), ``start`` (frame to open at), ``time_unit`` ("seconds" or "steps"), ``t0``
-            (seconds the clock counts from), ``height`` (CSS pixels of the map).
-
-    Identical bytes are sent once per browser, so keep the result and pass the same object again.
+    ``st.session_state[key]`` then holds ``sel`` (the clicked ``{"block", "frame"}`` or ``None``) and ``frame`` (where
+    the slider was last released); ``on_select`` and ``on_frame`` are called when one of them changes.
     """
-    return encoded + json.dumps(dict(meta)).encode()
+    _MAP(data=data, key=key, on_sel_change=on_select, on_frame_change=on_frame)
 
 
-def block_map(data: bytes, *, key: str) -> tuple[dict[str, int] | None, int | None]:
-    """Draw the map. Returns the clicked ``{"block", "frame"}`` and the frame the slider was last released at."""
-    result = _MAP(data=data, key=key, on_sel_change=_nothing, on_frame_change=_nothing)
-    return result.get("sel"), result.get("frame")
-
-
-def show_on_map(seq: int, run: str, *, step: int | None = None, block: int | None = None, marks: Sequence[int] = (), label: str = "", key: str) -> None:
-    """Move the map from the server: to a step, to a block, and outline ``marks`` (blocks) while that step is shown.
+def show_on_map(seq: int, run: str, *, step: int, block: int | None = None, marks: Sequence[int] = (), label: str = "", key: str) -> None:
+    """Tell the map what the server looks at.
 
     Args:
-        seq: grows with every wish; the same number again changes nothing.
-        run: the ``run`` of :func:`payload` it is about.
+        seq: grows when the map must move to ``step`` and ``block``; with the number it knows it stays where it is.
+        run: the ``run`` of ``payload()`` it is about.
+        marks: blocks to outline while ``step`` is shown; ``label`` says what they are.
     """
     data = {"seq": seq, "run": run, "step": step, "block": block, "marks": [int(b) for b in marks], "label": label}
     _MAP(data=data, key=key, height=1)
-
-
-def _nothing() -> None:
-    pass

@@ -46,7 +46,9 @@ _FACTS = st.components.v2.component(
 )
 
 
-def facts(rows: Sequence[Fact], *, key: str, title: str = "", note: str = "", on_go: Callable[[], None] | None = None) -> dict[str, int] | None:
+def facts(
+    rows: Sequence[Fact], *, key: str, title: str = "", note: str = "", on_go: Callable[[], None] | None = None
+) -> dict[str, int] | None:
     """Draw the list. Returns where a click led in this run of the script, else ``None``."""
     data = {
         "title": title,

@@ -1,0 +1,98 @@
+"""The five figures above the map: each with its window in its name, its definition one hover away, its course as a sparkline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import streamlit as st
+
+from simkv.ui import text
+from simkv.ui.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One metric card. ``delta`` compares with the whole run; it is words, never a judgement."""
+
+    label: str
+    value: str
+    delta: str
+    help: str
+    curve: tuple[float, ...]
+
+
+def cards(timeline: Timeline, step: int, hit_rate: float, ttft_p95_s: float, evicted: int, preemptions: int) -> list[Card]:
+    """The cards at a step.
+
+    Args:
+        timeline: the run's windowed figures.
+        step: the moment shown.
+        hit_rate: of the whole run, as are ``ttft_p95_s``, ``evicted`` (keys) and ``preemptions``.
+    """
+    t, window = timeline, timeline.window_name
+    per = "s" if t.time_unit == "seconds" else "step"
+    mean_usage = float(1 - t.steps["free"].mean() / t.usable_blocks) if len(t.steps) else math.nan
+    show_time = text.seconds if t.time_unit == "seconds" else lambda v: text.NO_DATA if not math.isfinite(v) else f"{v:,.0f} steps"
+    return [
+        Card(
+            f"Hit rate, {window}",
+            text.percent(t.hit_rate(step)),
+            f"{text.percent(hit_rate)} whole run",
+            "Prompt tokens found in the prefix cache ÷ prompt tokens looked up, counted at admission: "
+            "rate(vllm:prefix_cache_hits_total) ÷ rate(vllm:prefix_cache_queries_total) over this window.",
+            tuple(t.curve("hit_rate")),
+        ),
+        Card(
+            "KV usage, live requests",
+            text.percent(t.usage(step)),
+            f"{text.percent(mean_usage)} mean",
+            "Blocks held by live requests ÷ usable blocks (vllm:kv_cache_usage_perc). Cached blocks that nobody holds count as free, "
+            "so evictions can be frequent while this is low.",
+            tuple(t.curve("usage")),
+        ),
+        Card(
+            f"Evictions / {per}, {window}",
+            _rate(t.evictions(step)),
+            f"{evicted:,} whole run",
+            "Blocks whose key left the prefix cache because the block was needed (BlockRemoved events).",
+            tuple(t.curve("evictions")),
+        ),
+        Card(
+            f"TTFT p95, {window}",
+            show_time(t.ttft(step)),
+            f"{show_time(ttft_p95_s)} whole run",
+            "95th percentile of the time from arrival to first token, over requests whose first token came within this window.",
+            tuple(t.curve("ttft")),
+        ),
+        Card(
+            "Preemptions so far",
+            f"{t.preemptions(step):,}",
+            f"{preemptions:,} whole run",
+            "Running requests thrown out of the batch because no block was free; they are computed again (vllm:num_preemptions_total).",
+            tuple(t.curve("preemptions")),
+        ),
+    ]
+
+
+def draw(shown: list[Card]) -> None:
+    """Draw the cards in one row of equal height."""
+    for column, card in zip(st.columns(len(shown)), shown, strict=True):
+        column.metric(
+            card.label,
+            card.value,
+            card.delta,
+            help=card.help,
+            border=True,
+            height="stretch",
+            chart_data=list(card.curve) if len(card.curve) > 1 else None,
+            chart_type="area",
+            delta_color="off",
+            delta_arrow="off",
+        )
+
+
+def _rate(value: float) -> str:
+    if not math.isfinite(value):
+        return text.NO_DATA
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"

@@ -1,0 +1,59 @@
+"""What a person asked to see: a source of requests and the engine's settings, as one value with a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from simkv.settings import EngineSettings
+from simkv.workload.workload import Workload
+
+SALTS = {"as recorded": "keep", "off": "off", "per tenant": "per tenant", "per session": "per session"}
+"""What the sidebar offers → the mode of ``simkv.workload.transform.with_salts``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One question to the simulator.
+
+    Args:
+        kind: ``trace`` (bundled), ``generator`` or ``upload``.
+        name: the trace's or generator's name, or the uploaded file's name.
+        params: the generator's parameters (name, value), or the reader's options of an upload.
+        content: digest of the uploaded bytes; empty otherwise.
+        limit: keep the first so many requests; ``None`` keeps all.
+        salts: mode of ``with_salts``: who gets a cache_salt of his own.
+        settings: the engine's settings.
+    """
+
+    kind: str
+    name: str
+    params: tuple[tuple[str, Any], ...] = ()
+    content: str = ""
+    limit: int | None = None
+    salts: str = "keep"
+    settings: EngineSettings = field(default_factory=EngineSettings)
+
+    @property
+    def source_digest(self) -> str:
+        """Identity of the requests before salts and settings."""
+        return _digest([self.kind, self.name, self.params, self.content, self.limit])
+
+    @property
+    def digest(self) -> str:
+        """Identity of the run: equal questions have equal answers."""
+        return _digest([self.source_digest, self.salts, self.settings.to_mapping()])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
+
+
+def cost(workload: Workload, settings: EngineSettings, measured_rate: float = 4e6) -> float:
+    """Rough seconds a replay takes: blocks touched and tokens decoded over what one core does per second."""
+    blocks = float(workload.num_prompt.sum(dtype=np.int64)) / settings.block_size
+    return (2 * blocks + float(workload.num_output.sum(dtype=np.int64)) / 4) / measured_rate

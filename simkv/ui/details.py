@@ -1,0 +1,170 @@
+"""Everything about one block at one moment, and the head of the free queue: who dies next."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkv.events.digests import request_digests
+from simkv.events.folds.pool import PoolState
+from simkv.ui import text
+from simkv.ui.facts.component import Fact
+from simkv.ui.shown import Shown
+
+MAX_OWNERS = 5
+
+
+def state_name(state: PoolState, block: int) -> str:
+    """The block's state in words, as in the map's legend."""
+    if block == 0:
+        return "null block: a placeholder, never given out"
+    refs = int(state.ref[block])
+    if refs > 1:
+        return f"shared by {refs} requests"
+    if refs == 1:
+        return "in use"
+    return "cached, evictable" if state.key[block] else "free, nothing cached"
+
+
+def block_facts(shown: Shown, state: PoolState, block: int, with_digest: bool = False) -> list[Fact]:
+    """State, ref_cnt, hash, parent, content, owners and place in the free queue of a block.
+
+    Args:
+        with_digest: also the engine's own digest, computed now from the tokens.
+    """
+    facts = [Fact("state", state_name(state, block))]
+    if block == 0:
+        return facts
+    facts.append(Fact("ref_cnt", str(int(state.ref[block])), hint="how many requests hold the block now"))
+    facts += _content(shown, state, block, with_digest)
+    facts += owner_facts(shown, state, block)
+    facts.append(queue_fact(state, block))
+    since = idle(shown, state, block)
+    if since:
+        facts.append(Fact("unchanged", since, hint="since the block was last taken, hit, stored or released"))
+    return facts
+
+
+def _content(shown: Shown, state: PoolState, block: int, with_digest: bool) -> list[Fact]:
+    if not state.key[block]:
+        return [Fact("hash", "none: only full blocks are hashed", hint="block_hash is None until the block is full")]
+    writer, position = int(state.writer[block]), int(state.position[block])
+    facts = [Fact("hash", text.key_hex(int(state.key[block])), hint="64-bit key of the chain: parent, tokens, extra keys")]
+    if with_digest and writer >= 0:
+        facts.append(
+            Fact("digest", digest(shown, writer, position), hint=f"block_hash as the engine computes it ({shown.run.resolved.hash_algo})")
+        )
+    if position == 0:
+        facts.append(Fact("parent", "none: first block of a prompt"))
+    else:
+        parent = parent_of(state, block)
+        label = "not found" if parent is None else f"block {parent:,}"
+        facts.append(Fact("parent", label, block=parent, hint="the block before it in the hash chain"))
+    if writer >= 0:
+        facts.append(
+            Fact(
+                "holds",
+                f"{token_range(shown, state, block)} of {shown.run.workload.id(writer)}",
+                request=writer,
+                hint="the request that computed it",
+            )
+        )
+    return facts
+
+
+def token_range(shown: Shown, state: PoolState, block: int) -> str:
+    """Which tokens of its writer's prompt and output the block holds."""
+    size = group_block_size(shown, int(state.group[block]))
+    position = int(state.position[block])
+    return f"tokens {position * size:,}–{(position + 1) * size - 1:,}"
+
+
+def group_block_size(shown: Shown, group: int) -> int:
+    """Tokens per block of a KV group."""
+    groups = shown.run.resolved.groups
+    return (groups[group].block_size if group < len(groups) else None) or shown.run.resolved.block_size
+
+
+def owner_facts(shown: Shown, state: PoolState, block: int) -> list[Fact]:
+    """Who holds the block: one row a request, the first few of them."""
+    owners = [int(r) for r in state.owners(block)]
+    if not owners:
+        return []
+    label = "shared by" if len(owners) > 1 else "held by"
+    rows = [Fact(label if i == 0 else "", shown.run.workload.id(r), request=r) for i, r in enumerate(owners[:MAX_OWNERS])]
+    if len(owners) > MAX_OWNERS:
+        rows.append(Fact("", f"and {len(owners) - MAX_OWNERS:,} more"))
+    return rows
+
+
+def queue_fact(state: PoolState, block: int) -> Fact:
+    """The block's place in the free queue and how many allocations it has left."""
+    if state.ref[block] > 0:
+        return Fact("queue", "not in the free queue: a request holds it", hint="it cannot be evicted now")
+    queue = state.free_queue()
+    at = np.flatnonzero(queue == block)
+    if not len(at):
+        return Fact("queue", "not in the free queue")
+    before = int(at[0])
+    dies = "next to be taken" if before == 0 else f"dies after {before:,} more allocation{'s' if before > 1 else ''}"
+    if not state.key[block]:
+        dies = dies.replace("dies after", "taken after")
+    return Fact(
+        "queue", f"{before + 1:,} of {len(queue):,}; {dies}", hint="1 is the head, the next victim; a hit takes the block out of the queue"
+    )
+
+
+def idle(shown: Shown, state: PoolState, block: int) -> str:
+    """How long the block has not changed, in words; empty if it never did."""
+    since = int(state.since[block])
+    if since < 0 or not len(shown.run.steps):
+        return ""
+    if shown.time_unit != "seconds":
+        return f"{state.step - since:,} steps"
+    time = shown.run.steps["time"]
+    return text.seconds(float(time[state.step] - time[since]))
+
+
+def parent_of(state: PoolState, block: int) -> int | None:
+    """The block before this one in its chain, as it lies in the pool now; ``None`` if it cannot be told."""
+    writer, position, group = int(state.writer[block]), int(state.position[block]), int(state.group[block])
+    if writer < 0 or position <= 0:
+        return None
+    for owner in [int(r) for r in state.owners(block)]:
+        table = state.tables(owner)[group]
+        at = np.flatnonzero(table == block)
+        if len(at) and at[0] > 0:
+            return int(table[at[0] - 1])
+    same = np.flatnonzero((state.writer == writer) & (state.position == position - 1) & (state.group == group) & (state.key != 0))
+    return int(same[0]) if len(same) else None
+
+
+def digest(shown: Shown, writer: int, position: int) -> str:
+    """The engine's own digest of the block's content, in hexadecimal."""
+    r = shown.run.resolved
+    found = request_digests(
+        shown.run.workload,
+        writer,
+        r.hash_block_size,
+        r.hash_algo,
+        position + 1,
+        tagged=r.profile.tagged_extra_keys,
+        lora_path=r.profile.lora_path_in_key,
+    )
+    return found[position].hex() if position < len(found) else text.NO_DATA
+
+
+def next_victims(shown: Shown, state: PoolState, count: int = 6) -> list[Fact]:
+    """The head of the free queue: what each block holds and how long nobody has used it."""
+    rows = []
+    for place, block in enumerate(state.free_queue()[:count].tolist(), start=1):
+        rows.append(Fact(f"{place}", f"block {block:,} · {victim(shown, state, block)}", block=block))
+    return rows
+
+
+def victim(shown: Shown, state: PoolState, block: int) -> str:
+    """What dies with a block, in words."""
+    if not state.key[block]:
+        return "nothing cached"
+    writer = int(state.writer[block])
+    whose = shown.run.workload.id(writer) if writer >= 0 else "unknown"
+    return f"{whose}, idle {idle(shown, state, block)}"

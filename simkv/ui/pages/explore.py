@@ -1,0 +1,129 @@
+"""Explore: replay traffic, see every block, learn why the hit rate is what it is. Opens already computed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import streamlit as st
+
+from simkv.engine.resolve import Resolved, resolve
+from simkv.errors import SimkvError
+from simkv.ui import progress, replaying, resolved, sidebar, sources, text, view
+from simkv.ui.config import Config, cost
+from simkv.ui.run_store import Job, store
+from simkv.ui.shown import Shown
+from simkv.workload.transform import with_salts
+from simkv.workload.workload import Workload
+
+PATIENCE_S = 2.0
+"""How long a script run waits for a result before it shows progress instead."""
+_RUN, _LAST, _JOB = "_run_wanted", "_last_shown", "_job"
+
+
+def page() -> None:
+    """Draw the page."""
+    st.html(f"<style>{_css()}</style>")
+    try:
+        with st.sidebar:
+            chosen = sidebar.draw()
+            status = st.container()
+        if chosen.config is None:
+            _nothing_chosen()
+            return
+        workload = with_salts(sources.workload_of(chosen.config, chosen.data), chosen.config.salts)
+        found = resolve(chosen.config.settings, workload)
+    except SimkvError as problem:
+        _problem(problem)
+        return
+    job = _job(chosen.config, workload, found, status)
+    if job is None:
+        _stale("The settings have changed and this run is large: press Run in the sidebar. Below is the last result, with other settings.")
+        return
+    if job.done.wait(PATIENCE_S):
+        _show(job)
+        return
+    progress.draw(job.config.digest)
+    _stale("")
+
+
+@cache
+def _css() -> str:
+    return (Path(__file__).resolve().parent.parent / "style.css").read_text(encoding="utf-8")
+
+
+def _job(config: Config, workload: Workload, found: Resolved, status: st.delta_generator.DeltaGenerator) -> Job | None:
+    """The configuration's job, started if it is small, first, or asked for; else ``None``."""
+    digest, me = config.digest, _viewer()
+    before: str | None = st.session_state.get(_JOB)
+    if before not in (None, digest):
+        store().leave(str(before), me)
+    known = store().get(digest)
+    seconds = cost(workload, config.settings)
+    small = seconds < replaying.SMALL_S
+    with status:
+        if small:
+            st.caption(f"{len(workload):,} requests: small enough to recompute at every change.")
+        else:
+            partial = known is not None and known.result is not None and known.result.run.status == "partial"
+            label = "Run again to the end" if partial else "Run"
+            st.button(
+                label, type="primary", width="stretch", on_click=_want, args=(digest, partial), disabled=known is not None and not partial
+            )
+            tokens = text.short_count(float(workload.num_prompt.sum()))
+            st.caption(f"{len(workload):,} requests, {tokens} prompt tokens: large, about {text.seconds(seconds)}.")
+        resolved.draw(found, workload)
+    if known is None and not small and st.session_state.get(_RUN) != digest and _LAST in st.session_state:
+        return None
+    st.session_state[_JOB] = digest
+    return store().start(config, lambda job: replaying.work(job, workload, config), me)
+
+
+def _want(digest: str, again: bool) -> None:
+    if again:
+        store().forget(digest)
+    st.session_state[_RUN] = digest
+
+
+def _viewer() -> str:
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    context = get_script_run_ctx()
+    return context.session_id if context else ""
+
+
+def _show(job: Job) -> None:
+    """A finished job: its result, or its error over the last good result."""
+    if job.error is not None:
+        store().forget(job.config.digest)
+        _problem(job.error)
+        return
+    assert job.result is not None
+    st.session_state[_LAST] = job.result
+    view.draw(job.result)
+
+
+def _problem(problem: SimkvError) -> None:
+    st.error(text.plain(str(problem), 1000), icon=":material/error:")
+    _stale("Below is the last good result, with other settings.")
+
+
+def _stale(note: str) -> None:
+    """The last good result, greyed; nothing if there is none yet."""
+    last: Shown | None = st.session_state.get(_LAST)
+    if last is None:
+        return
+    if note:
+        st.caption(note)
+    with st.container(key="stale"):
+        view.draw(last)
+
+
+def _nothing_chosen() -> None:
+    st.info("Choose a trace file in the sidebar, or go back to the bundled traces.", icon=":material/upload_file:")
+    st.button("Use the bundled trace", on_click=_use_bundled)
+    _stale("Below is the last result.")
+
+
+def _use_bundled() -> None:
+    st.session_state["source"] = "Trace"

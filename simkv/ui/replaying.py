@@ -1,0 +1,62 @@
+"""From a configuration to something to show: the work of the background thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+
+from simkv.engine.vllm import compiled
+from simkv.jit import is_warm
+from simkv.replay import Run, replay
+from simkv.ui.config import Config
+from simkv.ui.run_store import Job
+from simkv.ui.shown import Shown, fold, unlimited_blocks
+from simkv.workload.workload import Workload
+
+MAX_EVENTS = 60_000_000
+"""Rows of event log kept for the page, 9 bytes each."""
+MAX_CEILING_BLOCKS = 4_000_000
+SMALL_S = 1.5
+"""A replay expected to be shorter than this starts by itself."""
+
+_warm_now = False
+
+
+def needs_compiling() -> bool:
+    """Whether the first replay of this process must compile the engine (10 to 20 s, once per machine)."""
+    return not _warm_now and not is_warm(Path(compiled.__file__).parent)
+
+
+def work(job: Job, workload: Workload, config: Config) -> Shown:
+    """Replay, compare with a pool that never evicts, fold. Runs in the job's thread.
+
+    Raises:
+        SimkvError: what the engine or the settings refuse.
+    """
+    global _warm_now
+    job.phase = "compiling" if needs_compiling() else "replaying"
+    run = replay(workload, config.settings, events=True, progress=job.report, max_events=MAX_EVENTS)
+    _warm_now = True
+    job.phase = "folding"
+    shown = fold(Shown(config, run))
+    ceiling, blocks = _ceiling(job, run)
+    return dataclasses.replace(shown, ceiling=ceiling, ceiling_blocks=blocks)
+
+
+def _ceiling(job: Job, run: Run) -> tuple[float, int]:
+    """Hit rate of the same requests where nothing is ever evicted; NaN if that pool is too big to try or the run is partial."""
+    blocks = unlimited_blocks(run)
+    if run.status != "complete" or not run.workload.prompts_have_content or blocks > MAX_CEILING_BLOCKS or job.cancelled.is_set():
+        return math.nan, 0
+    if not run.steps["removed"].any() and run.resolved.enable_prefix_caching:
+        queries = int(run.steps["queries"].sum())
+        return (float(run.steps["hits"].sum(dtype=np.int64)) / queries if queries else math.nan), run.resolved.num_gpu_blocks
+    settings = run.settings.replace(num_gpu_blocks=blocks, enable_prefix_caching=True)
+    best = replay(run.workload, settings, run.step_time, events=False, progress=lambda _: not job.cancelled.is_set())
+    queries = int(best.steps["queries"].sum())
+    if best.status != "complete" or not queries or best.steps["removed"].any():
+        return math.nan, 0
+    return float(best.steps["hits"].sum(dtype=np.int64)) / queries, blocks

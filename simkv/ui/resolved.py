@@ -1,0 +1,40 @@
+"""What followed from the settings and what the reader had to say, one click away."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from simkv.engine.resolve import Resolved
+from simkv.ui import text
+from simkv.workload.workload import Workload
+
+
+def draw(resolved: Resolved, workload: Workload) -> None:
+    """What followed from the settings, one click away."""
+    with st.popover("What follows from this", width="stretch"):
+        tokens = resolved.num_gpu_blocks * resolved.block_size
+        st.text(
+            f"{resolved.num_gpu_blocks:,} blocks × {resolved.block_size} tokens = {tokens:,} tokens of KV cache, "
+            "one block of it unusable (null block)."
+        )
+        st.text(
+            f"max_num_seqs {resolved.max_num_seqs:,}, max_num_batched_tokens {resolved.max_num_batched_tokens:,}, "
+            f"max_model_len {resolved.max_model_len:,}, "
+            f"async scheduling {'on' if resolved.async_scheduling else 'off'}, vLLM {resolved.profile.version} rules."
+        )
+        if resolved.capacity is not None:
+            st.dataframe(
+                {
+                    "memory of one GPU": [n for n, _ in resolved.capacity.waterfall],
+                    "size": [text.memory(b) for _, b in resolved.capacity.waterfall],
+                },
+                hide_index=True,
+            )
+            for sentence in resolved.capacity.assumptions:
+                st.text(sentence)
+        for sentence in (*resolved.notes, *workload.report.notes):
+            st.text(sentence)
+        if workload.report.dropped:
+            st.text(f"{workload.report.dropped:,} of {workload.report.rows:,} rows left out:")
+            for sentence in workload.report.first_dropped:
+                st.text(sentence)

@@ -1,0 +1,175 @@
+"""A finished run with everything the page draws from it. Folds are made once and kept; nothing here calls Streamlit."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simkv.errors import SimkvError
+from simkv.events.folds.block_map import BlockHistory, block_history, encode
+from simkv.events.folds.pool import PoolFold, PoolState
+from simkv.replay import Run
+from simkv.ui.block_map.payload import payload
+from simkv.ui.config import Config
+from simkv.ui.timeline import Timeline
+from simkv.ui.verdict import Story
+
+MAX_FRAMES = 2000
+KEPT_STATES = 6
+MAP_HEIGHT = 392
+
+
+@dataclass(eq=False)
+class Shown:
+    """What the page shows of one run.
+
+    Args:
+        config: what was asked.
+        run: what came out; ``run.log`` is ``None`` if the log was too big.
+        ceiling: hit rate of the same requests with a pool that never evicts; NaN if not computed.
+        ceiling_blocks: size of that pool.
+        history: the block map; ``None`` without a log.
+        blob: the history as the browser gets it.
+        note: why there is no map.
+    """
+
+    config: Config
+    run: Run
+    ceiling: float = math.nan
+    ceiling_blocks: int = 0
+    history: BlockHistory | None = None
+    blob: bytes = b""
+    note: str = ""
+    _states: OrderedDict[int, PoolState] = field(default_factory=OrderedDict, repr=False)
+    _fold: PoolFold | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the run."""
+        return self.config.digest
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Memory the run holds, near enough for the store's bound."""
+        log = self.run.log
+        arrays = [self.run.requests, self.run.steps, self.run.gaps, *((log.events, log.keys) if log else ())]
+        return sum(int(a.nbytes) for a in arrays) + 2 * len(self.blob)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Windowed figures."""
+        return Timeline(self.run.steps, self.run.requests, max(1, self.run.resolved.num_gpu_blocks - 1), self.time_unit)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The command line's figures."""
+        return self.run.summary()
+
+    @property
+    def time_unit(self) -> str:
+        """``seconds`` or ``steps``."""
+        return self.run.workload.time_unit
+
+    @property
+    def last_step(self) -> int:
+        """Index of the last step; 0 if there was none."""
+        return max(0, len(self.run.steps) - 1)
+
+    @property
+    def start_step(self) -> int:
+        """Where the page opens."""
+        return story_step(self.run.steps)
+
+    def state(self, step: int) -> PoolState | None:
+        """The pool after a step; ``None`` without a log."""
+        if self.run.log is None:
+            return None
+        with self._lock:
+            found = self._states.get(step)
+            if found is None:
+                self._fold = self._fold or PoolFold(self.run.log)
+                found = self._states[step] = self._fold.seek(step)
+                if len(self._states) > KEPT_STATES:
+                    self._states.popitem(last=False)
+            else:
+                self._states.move_to_end(step)
+            return found
+
+    @cached_property
+    def story(self) -> Story:
+        """The figures behind the headline."""
+        run, s = self.run, self.summary
+        evicting = np.flatnonzero(run.steps["removed"] > 0)
+        return Story(
+            requests=len(run.workload),
+            finished=int(s["finished"]),
+            queries=int(s["queries"]),
+            hits=int(s["hits"]),
+            ceiling=self.ceiling,
+            evicted=int(s["removed_blocks"]),
+            first_eviction_s=float(run.steps["time"][evicting[0]]) if len(evicting) else math.nan,
+            num_blocks=run.resolved.num_gpu_blocks,
+            block_size=run.resolved.block_size,
+            preemptions=int(s["preemptions"]),
+            ttft_p95_s=_quantile(run.requests["first_token"] - run.requests["arrive"]),
+            queue_p95_s=_quantile(run.requests["scheduled"] - run.requests["arrive"]),
+            caching=run.resolved.enable_prefix_caching,
+            has_content=run.workload.prompts_have_content,
+            status=run.status,
+            end_s=float(run.steps["end"][-1]) if len(run.steps) else math.nan,
+            time_unit=self.time_unit,
+        )
+
+
+def story_step(steps: npt.NDArray[Any]) -> int:
+    """The step to open at: the middle of the busiest eviction, else the fullest pool, else the last step."""
+    if not len(steps):
+        return 0
+    removed = steps["removed"].astype(np.float64)
+    if removed.any():
+        width = max(1, len(steps) // 50)
+        busy = np.convolve(removed, np.ones(width), mode="same")
+        around = int(np.argmax(busy))
+        low = max(0, around - width)
+        return low + int(np.argmax(removed[low : around + width + 1]))
+    return int(np.argmin(steps["free"])) if steps["free"].any() else len(steps) - 1
+
+
+def fold(shown: Shown) -> Shown:
+    """Add the block map to a run. Without a log the page shows its series only."""
+    log = shown.run.log
+    if log is None:
+        return dataclasses.replace(
+            shown, note=shown.note or "This run's event log was too big to keep, so there is no block map. Limit the requests to see it."
+        )
+    if not len(log.steps):
+        return dataclasses.replace(shown, note="No step was made, so there is nothing to draw.")
+    history = block_history(log, MAX_FRAMES)
+    start = int(np.searchsorted(history.frames, story_step(shown.run.steps), side="right")) - 1
+    meta = {"run": shown.digest, "start": max(0, start), "time_unit": shown.time_unit, "t0": 0.0, "height": MAP_HEIGHT}
+    return dataclasses.replace(shown, history=history, blob=payload(encode(history), meta))
+
+
+def unlimited_blocks(run: Run) -> int:
+    """Blocks with which the same requests never evict anything: every block ever stored has room at once."""
+    per_request = -(
+        -(run.workload.num_prompt.astype(np.int64) + run.workload.num_output) // min(g.block_size or 1 for g in run.resolved.groups)
+    )
+    return int(per_request.sum()) * len(run.resolved.groups) + 2
+
+
+def _quantile(values: npt.NDArray[np.float64], q: float = 0.95) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, q)) if len(known) else math.nan
+
+
+__all__ = ["Shown", "SimkvError", "fold", "story_step", "unlimited_blocks"]

@@ -1,0 +1,171 @@
+"""The left column: which requests, which engine settings. Every control is bound to the page's address."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from simkv.engine.profiles import profiles
+from simkv.hardware import gpus, models
+from simkv.settings import EngineSettings
+from simkv.ui import sources
+from simkv.ui.config import SALTS, Config
+
+BIND: Any = "query-params"
+KINDS = ("Trace", "Generator", "Upload")
+LIMITS = ("250", "500", "1,000", "2,000", "4,000", "8,000", "all")
+BLOCK_SIZES = (8, 16, 32, 64, 128, 256, 512)
+UPLOAD_TYPES = ["jsonl", "json", "csv", "gz", "txt"]
+MAX_UPLOAD_MB = 200
+
+DEFAULT_TRACE = "Mooncake conversation"
+DEFAULT_LIMIT = "1,000"
+DEFAULT_BLOCKS = 16_384
+DEFAULT_GENERATOR_REQUESTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the sidebar says: a configuration and the uploaded bytes, or nothing yet (no file uploaded)."""
+
+    config: Config | None
+    data: bytes | None = None
+
+
+def draw() -> Chosen:
+    """Draw the sidebar. Raises SettingsError if the settings contradict each other."""
+    st.subheader("Traffic", anchor=False)
+    kind = st.segmented_control(
+        "Source", KINDS, default="Trace", required=True, key="source", bind=BIND, label_visibility="collapsed", width="stretch"
+    )
+    if kind == "Generator":
+        base, data = _generator()
+    elif kind == "Upload":
+        base, data = _upload()
+    else:
+        base, data = _trace()
+    salts = st.selectbox(
+        "cache_salt",
+        list(SALTS),
+        key="salts",
+        bind=BIND,
+        help="A salt is part of the first block's hash: requests with different salts share nothing.",
+    )
+    settings = _engine()
+    if base is None:
+        return Chosen(None)
+    return Chosen(Config(base.kind, base.name, base.params, base.content, base.limit, SALTS[str(salts)], settings), data)
+
+
+def _limit() -> int | None:
+    chosen = st.selectbox(
+        "Requests", LIMITS, LIMITS.index(DEFAULT_LIMIT), key="limit", bind=BIND, help="The first so many, in order of arrival."
+    )
+    return None if chosen in (None, "all") else int(chosen.replace(",", ""))
+
+
+def _trace() -> tuple[Config | None, bytes | None]:
+    there = sources.traces()
+    titles = list(there)
+    title = st.selectbox(
+        "Trace",
+        titles,
+        titles.index(DEFAULT_TRACE) if DEFAULT_TRACE in there else 0,
+        key="trace",
+        bind=BIND,
+        help="Real traffic that comes with simkv.",
+    )
+    name, about = there[str(title)] if title else ("", "")
+    if about:
+        st.caption(about[0].upper() + about[1:] + ".")
+    return Config("trace", name, limit=_limit()), None
+
+
+def _generator() -> tuple[Config | None, bytes | None]:
+    from simkv.workload.generators import generators
+
+    known = {g.title: g for g in generators()}
+    chosen = known[str(st.selectbox("Generator", list(known), key="generator", bind=BIND))]
+    st.caption(chosen.story)
+    params: dict[str, Any] = {}
+    own = [p for p in chosen.params if p.name not in _COMMON]
+    for p in [*own, *(p for p in chosen.params if p.name in ("requests", "rate"))]:
+        params[p.name] = _param(chosen.name, p)
+    with st.expander("Arrivals and seed"):
+        for p in chosen.params:
+            if p.name in _COMMON and p.name not in ("requests", "rate", "salts"):
+                params[p.name] = _param(chosen.name, p)
+        params["seed"] = int(st.number_input("seed", 0, 2**31 - 1, 0, key="seed", bind=BIND))
+    return Config("generator", chosen.name, tuple(sorted(params.items()))), None
+
+
+_COMMON = frozenset(("requests", "rate", "arrivals", "cv", "period_s", "swing", "users", "think_s", "length_cv", "salts"))
+
+
+def _param(generator: str, p: Any) -> Any:
+    label, key = p.name.replace("_", " "), f"{generator}.{p.name}"
+    if p.choices:
+        return st.selectbox(label, p.choices, p.choices.index(p.default), key=key, bind=BIND, help=p.help)
+    if isinstance(p.default, int):
+        value = DEFAULT_GENERATOR_REQUESTS if p.name == "requests" else p.default
+        return int(st.number_input(label, int(p.low), int(p.high), value, key=key, bind=BIND, help=p.help))
+    return float(st.number_input(label, float(p.low), float(p.high), float(p.default), key=key, bind=BIND, help=p.help))
+
+
+def _upload() -> tuple[Config | None, bytes | None]:
+    file = st.file_uploader(
+        "Trace file",
+        type=UPLOAD_TYPES,
+        key="upload",
+        max_upload_size=MAX_UPLOAD_MB,
+        help="Mooncake, Azure, BurstGPT, Qwen-Bailian, RAGPulse, LMCache or Claude Code logs, OpenAI request logs, simkv's JSON; "
+        "gzip is fine. The format is recognised by content. "
+        "Text is split into bytes here; for a real tokenizer use `simkv replay --tokenizer`.",
+    )
+    skip = st.toggle("Skip bad rows", False, key="skip_bad_rows", bind=BIND, help="They are counted and listed, not dropped silently.")
+    limit = _limit()
+    if file is None:
+        return None, None
+    data = file.getvalue()
+    content = hashlib.sha256(data).hexdigest()[:20]
+    return Config("upload", file.name, (("skip_bad_rows", skip),), content, limit), data
+
+
+def _engine() -> EngineSettings:
+    st.subheader("Engine", anchor=False)
+    block_size = st.select_slider("block_size", BLOCK_SIZES, 16, key="block_size", bind=BIND, help="Tokens per KV block (--block-size).")
+    memory = st.segmented_control("Memory", ("blocks", "GPU"), default="blocks", required=True, key="memory", bind=BIND, width="stretch")
+    changes: dict[str, Any] = {"block_size": block_size}
+    if memory == "GPU":
+        names, cards = list(models()), list(gpus())
+        base = EngineSettings()
+        changes["model"] = st.selectbox("model", names, names.index(base.model), key="model", bind=BIND)
+        changes["gpu"] = st.selectbox("GPU", cards, cards.index(base.gpu), key="gpu", bind=BIND)
+        changes["tensor_parallel_size"] = st.select_slider("tensor_parallel_size", (1, 2, 4, 8), 1, key="tensor_parallel_size", bind=BIND)
+        changes["gpu_memory_utilization"] = st.slider(
+            "gpu_memory_utilization", 0.3, 0.98, 0.92, 0.01, key="gpu_memory_utilization", bind=BIND
+        )
+    else:
+        changes["num_gpu_blocks"] = int(
+            st.number_input(
+                "num_gpu_blocks", 2, 1 << 24, DEFAULT_BLOCKS, 1024, key="num_gpu_blocks", bind=BIND, help="The null block included."
+            )
+        )
+    changes["max_num_seqs"] = st.number_input("max_num_seqs", 1, 65536, None, key="max_num_seqs", bind=BIND, placeholder="vLLM's default")
+    changes["max_num_batched_tokens"] = st.number_input(
+        "max_num_batched_tokens", 1, 1 << 24, None, key="max_num_batched_tokens", bind=BIND, placeholder="vLLM's default"
+    )
+    with st.expander("More"):
+        changes["enable_prefix_caching"] = st.toggle("enable_prefix_caching", True, key="enable_prefix_caching", bind=BIND)
+        changes["enable_chunked_prefill"] = st.toggle("enable_chunked_prefill", True, key="enable_chunked_prefill", bind=BIND)
+        changes["policy"] = st.segmented_control("policy", ("fcfs", "priority"), default="fcfs", required=True, key="policy", bind=BIND)
+        changes["watermark"] = st.slider(
+            "watermark", 0.0, 0.3, 0.0, 0.01, key="watermark", bind=BIND, help="Share of blocks an admission leaves free."
+        )
+        versions = [p.version for p in profiles()]
+        newest = versions.index(EngineSettings().engine_version)
+        changes["engine_version"] = st.selectbox("engine_version (vLLM)", versions, newest, key="engine_version", bind=BIND)
+    return EngineSettings().replace(**changes)

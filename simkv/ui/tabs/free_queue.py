@@ -1,0 +1,65 @@
+"""The free queue, head first: which block dies next, what it holds, how long it has been idle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from simkv.events.folds.pool import PoolState
+from simkv.ui import cursor, details, text
+from simkv.ui.shown import Shown
+
+ROWS = 500
+
+
+def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any]]:
+    """The first ``most`` entries of the queue as columns."""
+    queue = state.free_queue()[:most]
+    cached = state.key[queue] != 0
+    writer = state.writer[queue]
+    name = shown.run.workload.id
+    return {
+        "place": list(range(1, len(queue) + 1)),
+        "block": queue.tolist(),
+        "dies after": [f"{i:,} allocations" if i else "next allocation" for i in range(len(queue))],
+        "written by": [name(int(w)) if c and w >= 0 else "" for w, c in zip(writer, cached, strict=True)],
+        "holds": [details.token_range(shown, state, int(b)) if c else "nothing cached" for b, c in zip(queue, cached, strict=True)],
+        "idle": [details.idle(shown, state, int(b)) for b in queue],
+        "hash": [text.key_hex(int(k)) if k else "" for k in state.key[queue]],
+    }
+
+
+def draw(shown: Shown, state: PoolState) -> None:
+    """Draw the tab."""
+    queue = state.free_queue()
+    cached = int(np.count_nonzero(state.key[queue]))
+    st.caption(
+        f"{len(queue):,} blocks, {cached:,} of them still cached. The engine takes the next block from the head (place 1) and evicts "
+        "what it held; a released request's blocks go to the tail, deepest first, so the head of a prompt dies last. "
+        "Select a row to see it on the map."
+    )
+    if not len(queue):
+        st.info("The free queue is empty: every block is held by a running request.")
+        return
+    columns = rows(shown, state)
+    key = f"free_queue_{shown.digest}_{state.step}"
+
+    def pick() -> None:
+        chosen = st.session_state[key].selection.rows
+        if chosen:
+            cursor.move(shown, block=columns["block"][chosen[0]])
+
+    st.dataframe(
+        columns,
+        hide_index=True,
+        height=300,
+        on_select=pick,
+        selection_mode="single-row",
+        key=key,
+        alt="Free queue in order of eviction",
+        column_config={"block": st.column_config.NumberColumn(format="localized")},
+    )
+    if len(queue) > ROWS:
+        st.caption(f"The first {ROWS:,} places. Click a block on the map for its own place.")

@@ -1,0 +1,75 @@
+"""Hit rate, usage and evictions over time. Plotly is loaded only when this tab is opened."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import streamlit as st
+
+from simkv.ui import text
+from simkv.ui.shown import Shown
+
+POINTS = 300
+
+
+def columns(shown: Shown, points: int = POINTS) -> dict[str, list[Any]]:
+    """The curves as columns; ``None`` where there is no data."""
+    t = shown.timeline
+    steps = [int(s) for s in t.samples(points)]
+
+    def curve(name: str) -> list[float | None]:
+        return [v if math.isfinite(v) else None for v in t.values(name, points)]
+
+    return {
+        "time": [float(t.time[s]) for s in steps],
+        "step": steps,
+        f"hit rate, {t.window_name}": curve("hit_rate"),
+        "hit rate since the start": curve("lifetime_hit_rate"),
+        "KV usage, live requests": curve("usage"),
+        f"evictions, {t.window_name}": curve("evictions"),
+    }
+
+
+def figure(shown: Shown, step: int) -> Any:
+    """The curves as a Plotly figure with the shown step marked."""
+    from plotly.graph_objects import Figure, Scatter
+    from plotly.subplots import make_subplots
+
+    data = columns(shown)
+    seconds = shown.time_unit == "seconds"
+    x = [v / 60 for v in data["time"]] if seconds else data["time"]
+    names = list(data)[2:]
+    f: Figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)
+    looks: tuple[tuple[str, str, int], ...] = (
+        ("#2f6db3", "solid", 1),
+        ("#8ec4e8", "solid", 1),
+        ("#14748a", "dot", 1),
+        ("#d1495b", "solid", 2),
+    )
+    for name, (colour, dash, row) in zip(names, looks, strict=True):
+        f.add_trace(Scatter(x=x, y=data[name], name=name, mode="lines", line={"color": colour, "dash": dash, "width": 2}), row=row, col=1)
+    if math.isfinite(shown.ceiling):
+        f.add_hline(
+            shown.ceiling, line={"dash": "dash", "width": 1, "color": "#888888"}, annotation_text="unlimited pool, whole run", row=1, col=1
+        )
+    now = shown.timeline.time[step] / (60 if seconds else 1)
+    f.add_vline(now, line={"width": 1, "color": "#888888"})
+    f.update_yaxes(tickformat=".0%", rangemode="tozero", row=1, col=1)
+    f.update_yaxes(rangemode="tozero", title_text="evictions / s" if seconds else "evictions / step", row=2, col=1)
+    f.update_xaxes(title_text="simulated time (minutes)" if seconds else "step", row=2, col=1)
+    f.update_layout(height=380, margin={"l": 10, "r": 10, "t": 30, "b": 10}, legend={"orientation": "h", "y": 1.12}, hovermode="x unified")
+    return f
+
+
+def draw(shown: Shown, step: int) -> None:
+    """Draw the tab."""
+    t = shown.timeline
+    st.caption(
+        f"Hit rate = cached ÷ looked-up prompt tokens. “{t.window_name}” is what a dashboard's rate() shows; “since the start” is what "
+        "the raw counters divided give, and it hides a decline. The grey line is the shown step."
+    )
+    alt = f"Hit rate over time; over the whole run {text.percent(shown.story.hit_rate)}"
+    st.plotly_chart(figure(shown, step), width="stretch", key="hit_rate_chart", alt=alt)
+    with st.expander("As a table"):
+        st.dataframe(columns(shown, 100), hide_index=True, alt="Hit rate over time as a table")

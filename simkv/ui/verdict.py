@@ -1,0 +1,113 @@
+"""The headline: one sentence that says what happened to the cache and why, computed from the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from simkv.ui import text
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The figures a verdict is made from. All rates are in tokens over the whole run.
+
+    Args:
+        requests: in the workload; ``finished`` of them finished.
+        queries: prompt tokens looked up; ``hits`` of them were cached.
+        ceiling: hit rate of the same requests with a pool that never evicts; NaN if it was not computed.
+        evicted: keys that left the cache.
+        first_eviction_s: moment of the first one, NaN if there was none.
+        num_blocks: blocks of the pool, the null block included.
+        preemptions: requests thrown out of the batch and computed again.
+        ttft_p95_s: time to first token; ``queue_p95_s`` of it waiting for admission; NaN if no request got that far.
+        caching: whether prefix caching was on.
+        has_content: whether the source says which prompts share tokens.
+        status: ``complete``, ``partial`` or ``stalled``.
+        end_s: simulated end.
+    """
+
+    requests: int
+    finished: int
+    queries: int
+    hits: int
+    ceiling: float
+    evicted: int
+    first_eviction_s: float
+    num_blocks: int
+    block_size: int
+    preemptions: int
+    ttft_p95_s: float
+    queue_p95_s: float
+    caching: bool = True
+    has_content: bool = True
+    status: str = "complete"
+    end_s: float = math.nan
+    time_unit: str = "seconds"
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits over queries; NaN where nothing was looked up."""
+        return self.hits / self.queries if self.queries else math.nan
+
+    @property
+    def lost(self) -> float:
+        """Points of hit rate that a pool without evictions would add; NaN if unknown."""
+        return self.ceiling - self.hit_rate
+
+
+def verdict(story: Story) -> str:
+    """One sentence (two where latency is the other half of the story)."""
+    return " ".join(s for s in (_partial(story), _cache(story), _latency(story)) if s)
+
+
+def _partial(s: Story) -> str:
+    if s.status == "partial":
+        return f"Partial result, stopped at {_moment(s, s.end_s)} with {s.finished:,} of {s.requests:,} requests finished."
+    if s.status == "stalled":
+        return f"The engine stalled with {s.finished:,} of {s.requests:,} requests finished: the next one never fits."
+    return ""
+
+
+def _cache(s: Story) -> str:
+    pool = f"the pool of {s.num_blocks:,} blocks ({text.short_count(s.num_blocks * s.block_size)} tokens)"
+    rate, best = text.percent(s.hit_rate), text.percent(s.ceiling)
+    if not s.queries and s.caching:
+        return "No request was admitted, so nothing was looked up in the cache."
+    if not s.caching:
+        known = f"; an unlimited cache would have answered {best} of them" if math.isfinite(s.ceiling) else ""
+        return f"Prefix caching is off: every prompt token was computed{known}."
+    if not s.has_content:
+        return f"This trace has lengths but no content, so no prompt can hit: {pool} is judged for memory and waiting only."
+    if not math.isfinite(s.ceiling):
+        evicted = f"{s.evicted:,} blocks were evicted" if s.evicted else "nothing was evicted"
+        return f"{rate} of prompt tokens came from the cache, and {evicted}."
+    if s.evicted and s.lost >= 0.01:
+        since = f" from {_moment(s, s.first_eviction_s)} on" if math.isfinite(s.first_eviction_s) else ""
+        return f"{rate} of prompt tokens came from the cache, {best} could have: {pool} evicts prefixes before they return{since}."
+    if s.evicted:
+        return f"{rate} of prompt tokens came from the cache, as many as without any eviction: what {pool} evicts does not return."
+    if s.hit_rate < 0.01:
+        return f"Only {rate} of prompt tokens came from the cache, though nothing was evicted: these prompts share next to nothing."
+    return f"{rate} of prompt tokens came from the cache and nothing was evicted: {pool} holds every prefix."
+
+
+def _latency(s: Story) -> str:
+    if s.time_unit != "seconds":
+        return _preempted(s)
+    waits = s.queue_p95_s > 5 and s.queue_p95_s > 0.5 * s.ttft_p95_s
+    if waits:
+        because = "memory is short" if s.preemptions else "requests come faster than this replica computes"
+        return f"Requests wait up to {text.seconds(s.queue_p95_s)} (p95) for admission: {because}."
+    return _preempted(s)
+
+
+def _preempted(s: Story) -> str:
+    if not s.preemptions:
+        return ""
+    once = "1 request was preempted and computed" if s.preemptions == 1 else f"Requests were preempted {s.preemptions:,} times and computed"
+    return f"{once} again because running requests outgrew the pool."
+
+
+def _moment(s: Story, at: float) -> str:
+    return text.clock(at) if s.time_unit == "seconds" else f"step {at:,.0f}"
