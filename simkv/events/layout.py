@@ -6,7 +6,8 @@ Keys (64-bit chain keys) stand only where content enters the cache: one entry in
 row, in order.
 
 Placement is logged, not implied: a released block says at which end of the free queue it went, so a fold needs no
-engine's policy.
+engine's policy. The rows RELEASED, FREED_FRONT and FREED_BACK of one request and group that follow each other are one
+release: its blocks keep their order, also at the head of the queue.
 """
 
 from __future__ import annotations

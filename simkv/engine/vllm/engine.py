@@ -100,6 +100,7 @@ class VllmEngine:
                 "scheduler_block_size": s.scheduler_block_size,
                 "enable_prefix_caching": s.enable_prefix_caching,
                 "max_blocks_per_request": int(e.tables.shape[1]),
+                "max_live_requests": s.max_running + 1,
                 "requests": len(self.workload),
             },
         )

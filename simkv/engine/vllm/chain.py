@@ -1,0 +1,38 @@
+"""Chain keys of a request outside the engine: for folds and explanations."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simkv.engine.vllm import layout
+from simkv.engine.vllm.compiled import entry
+from simkv.engine.vllm.keys import block_keys, root_key
+from simkv.workload.workload import Workload
+
+
+@entry
+def fill_keys(req, runs, tokens, images, block_size, upto, out):  # type: ignore[no-untyped-def]
+    """Python's way into ``block_keys``."""
+    block_keys(req, runs, tokens, images, block_size, upto, out)
+
+
+def chain_keys(workload: Workload, i: int, hash_block_size: int, root: int | None = None) -> npt.NDArray[np.uint64]:
+    """The engine's 64-bit keys of request ``i``'s full hash blocks, prompt and output, for group 0.
+
+    Args:
+        root: start of the chain; default: that of the request's salt and adapter.
+    """
+    w = workload
+    req = layout.zeros(1, layout.REQUEST)[0]
+    req.first_run = w.first_run[i]
+    if w.first_image is not None:
+        req.first_image, req.num_images = w.first_image[i], w.first_image[i + 1] - w.first_image[i]
+    if root is None:
+        adapter = w.loras[w.lora[i]] if w.lora is not None and w.lora[i] >= 0 else None
+        root = root_key(w.salts[w.salt[i]] if w.salt is not None else "", adapter.name if adapter else "", adapter.path if adapter else "")
+    req.root = root
+    count = int(w.num_prompt[i] + w.num_output[i]) // hash_block_size
+    out = np.zeros(count, np.uint64)
+    fill_keys(req, w.runs.view(np.recarray), w.tokens, w.images.view(np.recarray), hash_block_size, count, out)
+    return out

@@ -1,0 +1,231 @@
+"""The one reading of the log that all pictures share: apply rows to a pool, a free queue and block tables.
+
+Holds no engine's policy: where a released block goes stands in the log.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simkv.events import layout as ev
+from simkv.events.folds.compiled import inline, kernel
+from simkv.events.log import EventLog
+
+BLOCK = np.dtype(
+    [
+        ("key", "u8"),  # 0 = holds nothing cached
+        ("ref", "i4"),
+        ("next", "i4"),  # free queue, circular; block 0 is the sentinel
+        ("prev", "i4"),
+        ("writer", "i4"),  # request that stored the key, -1
+        ("position", "i4"),  # logical block index in the writer's prompt and output
+        ("since", "i4"),  # turn of the last change, -1
+        ("touched", "i4"),  # frame that last listed the block as changed
+        ("evicted", "i4"),  # frame in which its key last left
+    ],
+    align=True,
+)
+SLOT = np.dtype([("req", "i4"), ("order", "i4")])
+TABLE = np.dtype([("length", "i4"), ("stored", "i4")])
+CURSOR = np.dtype([(name, "i8") for name in "key free_slots admissions front front_req front_group store_at frame changed".split()])
+
+
+class State(NamedTuple):
+    """Where the fold stands. N blocks, S live requests at most, G groups."""
+
+    blocks: np.ndarray  # BLOCK[N]
+    group: np.ndarray  # i1[N] group the block's content belongs to
+    slots: np.ndarray  # SLOT[S] live requests
+    free_slots: np.ndarray  # i4[S] stack
+    slot_of: np.ndarray  # i4[n] request -> slot, -1
+    lengths: np.ndarray  # TABLE[S*G]
+    tables: np.ndarray  # i4[S*G, W]
+    sliding: np.ndarray  # bool[G]
+    changes: np.ndarray  # i4[N] blocks changed in this frame
+
+
+def start(log: EventLog) -> tuple[np.void, State]:
+    """State before the first row: all blocks free in ascending order."""
+    h = log.header
+    n, live, groups = int(h["num_blocks"]), int(h["max_live_requests"]), h["groups"]
+    blocks = np.zeros(n, BLOCK).view(np.recarray)
+    order = np.arange(n, dtype=np.int32)
+    blocks["next"], blocks["prev"] = np.roll(order, -1), np.roll(order, 1)
+    blocks["writer"], blocks["since"], blocks["touched"], blocks["evicted"] = -1, -1, -1, -1
+    cursor = np.zeros(1, CURSOR).view(np.recarray)
+    cursor[0].free_slots = live
+    slots = np.zeros(live, SLOT).view(np.recarray)
+    slots["req"] = -1
+    state = State(
+        blocks=blocks,
+        group=np.zeros(n, np.int8),
+        slots=slots,
+        free_slots=np.arange(live - 1, -1, -1, dtype=np.int32),
+        slot_of=np.full(int(h["requests"]) + 1, -1, np.int32),
+        lengths=np.zeros(live * len(groups), TABLE).view(np.recarray),
+        tables=np.empty((live * len(groups), int(h["max_blocks_per_request"])), np.int32),
+        sliding=np.array([g["type"] == "sliding" for g in groups]),
+        changes=np.zeros(n, np.int32),
+    )
+    return cursor[0], state
+
+
+@inline
+def mark(c, blocks, changes, b, turn):
+    block = blocks[b]
+    block.since = turn
+    if block.touched != c.frame:
+        block.touched = c.frame
+        changes[c.changed] = b
+        c.changed += 1
+
+
+@inline
+def unlink(blocks, b):
+    block = blocks[b]
+    blocks[block.prev].next = block.next
+    blocks[block.next].prev = block.prev
+
+
+@inline
+def link_after(blocks, p, b):
+    n = blocks[p].next
+    blocks[b].prev = p
+    blocks[b].next = n
+    blocks[p].next = b
+    blocks[n].prev = b
+
+
+@kernel
+def table_of(s, c, req, group):
+    """Index of the request's table, made at its first block."""
+    slot = s.slot_of[req]
+    groups = s.sliding.size
+    if slot < 0:
+        c.free_slots -= 1
+        slot = s.free_slots[c.free_slots]
+        s.slot_of[req] = slot
+        s.slots[slot].req = req
+        s.slots[slot].order = c.admissions
+        c.admissions += 1
+        for g in range(groups):
+            s.lengths[slot * groups + g].length = 0
+            s.lengths[slot * groups + g].stored = 0
+    return np.int64(slot * groups + group)
+
+
+@inline
+def append(s, t, b):
+    s.tables[t, s.lengths[t].length] = b
+    s.lengths[t].length += 1
+
+
+@inline
+def forget_key(block):
+    block.key = np.uint64(0)
+    block.writer = -1
+    block.position = 0
+
+
+@inline
+def drop_request(s, c, req):
+    slot = s.slot_of[req]
+    if slot >= 0:
+        s.slot_of[req] = -1
+        s.slots[slot].req = -1
+        s.free_slots[c.free_slots] = slot
+        c.free_slots += 1
+
+
+@inline
+def take_block(s, c, req, group, b, turn):
+    """ALLOCATED, RECYCLED and HIT: one more entry of the request's table."""
+    block = s.blocks[b]
+    if block.ref == 0:
+        unlink(s.blocks, b)
+    block.ref += 1
+    append(s, table_of(s, c, req, group), b)
+    mark(c, s.blocks, s.changes, b, turn)
+
+
+@inline
+def free_block(s, c, req, group, b, back):
+    """Put a block at the tail, or at the head behind its predecessors of the same release."""
+    s.blocks[b].ref = 0
+    if back:
+        link_after(s.blocks, s.blocks[0].prev, b)
+    else:
+        if c.front_req != req or c.front_group != group:
+            c.front = 0
+        link_after(s.blocks, c.front, b)
+        c.front = b
+
+
+@kernel
+def apply_rows(s, c, events, keys, first, last, turn):
+    """Apply rows ``first … last-1`` of the log, which belong to one turn."""
+    for i in range(first, last):
+        row = events[i]
+        kind = row.kind & ev.KIND_MASK
+        group = np.int64(row.kind >> ev.KIND_BITS)
+        req = np.int64(row.req)
+        b = np.int64(row.arg)
+        if kind == ev.RELEASED or kind == ev.FREED_FRONT or kind == ev.FREED_BACK:
+            if kind == ev.RELEASED:
+                s.blocks[b].ref -= 1
+            else:
+                free_block(s, c, req, group, b, kind == ev.FREED_BACK)
+            mark(c, s.blocks, s.changes, b, turn)
+            if c.front_req != req or c.front_group != group:
+                c.front_req = req
+                c.front_group = group
+                if kind != ev.FREED_FRONT:
+                    c.front = 0
+            continue
+        c.front_req = -1
+        c.front = 0
+        if kind == ev.ALLOCATED or kind == ev.HIT:
+            take_block(s, c, req, group, b, turn)
+            if kind == ev.HIT:
+                s.lengths[np.int64(s.slot_of[req]) * s.sliding.size + group].stored += 1
+        elif kind == ev.RECYCLED:
+            forget_key(s.blocks[b])
+            s.blocks[b].evicted = c.frame
+            take_block(s, c, req, group, b, turn)
+        elif kind == ev.STORE:
+            t = table_of(s, c, req, group)
+            c.store_at = s.lengths[t].stored
+            s.lengths[t].stored = b
+        elif kind == ev.STORED:
+            t = table_of(s, c, req, group)
+            while s.sliding[group] and s.tables[t, c.store_at] != b:
+                c.store_at += 1
+            block = s.blocks[b]
+            block.key = keys[c.key]
+            block.writer = req
+            block.position = c.store_at
+            s.group[b] = group
+            c.key += 1
+            c.store_at += 1
+            mark(c, s.blocks, s.changes, b, turn)
+        elif kind == ev.STORED_EXTRA:
+            c.key += 1
+        elif kind == ev.SKIPPED:
+            t = table_of(s, c, req, group)
+            for _ in range(b):
+                append(s, t, 0)
+            s.lengths[t].stored = b
+        elif kind == ev.TRIMMED:
+            t = table_of(s, c, req, group)
+            for k in range(b):
+                s.tables[t, k] = 0
+        elif kind == ev.CLEARED:
+            for x in range(s.blocks.size):
+                if s.blocks[x].key != 0:
+                    forget_key(s.blocks[x])
+                    s.blocks[x].evicted = c.frame
+                    mark(c, s.blocks, s.changes, x, turn)
+        elif kind == ev.PREEMPTED or kind == ev.FINISHED or kind == ev.ABORTED:
+            drop_request(s, c, req)
