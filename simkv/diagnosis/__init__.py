@@ -1,0 +1,1 @@
+"""One cause a file: evidence in, verdict out."""

@@ -1,0 +1,1 @@
+"""The same figures a live Prometheus gives, computed from a run."""
