@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from simkv.errors import EngineError
@@ -34,9 +33,3 @@ def simkv(*arguments: str) -> Cost:
         raise EngineError(f"`{' '.join(line[2:])}` ended with exit code {process.returncode}.")
     kilobytes = usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss / 1024
     return Cost(usage.ru_utime + usage.ru_stime, kilobytes * 1024 / 1e6, json.loads(out))
-
-
-def folder_of_recordings() -> Path | None:
-    """The recorded runs of a checkout; an installed package has none."""
-    folder = Path(__file__).resolve().parents[2] / "tests" / "golden"
-    return folder if folder.is_dir() else None

@@ -1,4 +1,4 @@
-"""The sections of ``make bench``. Each returns its title, Markdown lines, and whether its totals were right."""
+"""The parts of ``make bench`` that measure the replay inside one process; returns as in whole.py."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from simkv.bench.measure import TOTALS
-from simkv.bench.process import folder_of_recordings, simkv
+from simkv.bench.whole import Section
 from simkv.conformance import run_conformance
 from simkv.replay import Run, replay
 from simkv.settings import EngineSettings
@@ -17,8 +17,6 @@ from simkv.workload.bundled import bundled
 from simkv.workload.registry import read_workload
 from simkv.workload.transform import limit, repeat
 from simkv.workload.workload import Workload
-
-Section = tuple[str, list[str], bool]
 
 RECORDED = {
     "requests": 2000,
@@ -33,8 +31,6 @@ RECORDED = {
 }
 """What the real vLLM 0.32.0 scheduler did with the recorded workload."""
 RECORDED_END_S = 152.89052
-MOONCAKE = {"block_size=512": "num_gpu_blocks=8192", "block_size=16": "num_gpu_blocks=262144"}
-COPIES = 10
 
 
 def exactness() -> Section:
@@ -79,45 +75,18 @@ def recorded_workload() -> Section:
     )
 
 
-def mooncake_processes() -> Section:
-    """The whole process: start, read 12,031 requests, replay, print."""
-    lines = [
-        "| block size | blocks | event log | CPU s | peak MB | hit rate | finished |",
-        "| ---: | ---: | --- | ---: | ---: | ---: | ---: |",
-    ]
-    right = True
-    for block, pool in MOONCAKE.items():
-        for log in ("--no-events", "--events"):
-            costs = [simkv("replay", "mooncake", "--set", block, "--set", pool, log) for _ in range(3)]
-            cpu, rss = statistics.median(c.cpu_s for c in costs), max(c.rss_mb for c in costs)
-            s = costs[0].result
-            right &= all({k: c.result[k] for k in TOTALS} == {k: s[k] for k in TOTALS} for c in costs) and s["finished"] == s["requests"]
-            size, blocks = block.split("=")[1], int(pool.split("=")[1])
-            kind = "on" if log == "--events" else "off"
-            lines.append(f"| {size} | {blocks:,} | {kind} | {cpu:.2f} | {rss:,.0f} | {s['hit_rate']:.2%} | {s['finished']:,} |")
-    return "Mooncake conversation trace, 12,031 requests, whole process (`simkv replay mooncake`)", lines, right
-
-
-def ten_times() -> Section:
-    """The same trace ten times over as a whole process, and prefixes of it in this one: is the cost linear?"""
-    settings = ("--set", "block_size=512", "--set", "num_gpu_blocks=8192")
-    cost = simkv("replay", "mooncake", "--copies", str(COPIES), *settings, "--no-events")
-    right = cost.result["finished"] == cost.result["requests"]
-    lines = [
-        f"Whole process: {cost.result['requests']:,} requests in {cost.cpu_s:.2f} CPU s, peak {cost.rss_mb:,.0f} MB.",
-        "",
-        "| requests | seconds (replay only) | microseconds per request |",
-        "| ---: | ---: | ---: |",
-    ]
-    workload = repeat(read_workload(bundled()["mooncake_conversation"]), COPIES)
-    engine = EngineSettings(block_size=512, num_gpu_blocks=8192)
+def linearity() -> Section:
+    """The trace ten times over, cut at several lengths."""
+    workload = repeat(read_workload(bundled()["mooncake_conversation"]), 10)
+    settings = EngineSettings(block_size=512, num_gpu_blocks=8192)
+    lines, right = ["| requests | seconds | microseconds per request |", "| ---: | ---: | ---: |"], True
     for count in (1_000, 3_000, 10_000, 30_000, 60_000, len(workload)):
         part = limit(workload, count)
         gc.collect()
-        wall, run = _timed(lambda part=part: replay(part, engine, events=False))  # type: ignore[misc]
+        wall, run = _timed(lambda part=part: replay(part, settings, events=False))  # type: ignore[misc]
         right &= run.summary()["finished"] == count
         lines.append(f"| {count:,} | {wall:.3f} | {1e6 * wall / count:.1f} |")
-    return f"The same trace {COPIES} times over (disjoint content), block size 512, 8,192 blocks", lines, right
+    return "From 1,000 to 120,000 requests, replay only", lines, right
 
 
 def pool_size() -> Section:
@@ -134,7 +103,13 @@ def pool_size() -> Section:
     return "3,000 requests of the same trace, block size 16, pools of 10^4 to 10^6 blocks", lines, right
 
 
-SECTIONS: tuple[Callable[[], Section], ...] = (exactness, recorded_workload, mooncake_processes, ten_times, pool_size)
+SECTIONS: tuple[Callable[[], Section], ...] = (exactness, recorded_workload, linearity, pool_size)
+
+
+def folder_of_recordings() -> Path | None:
+    """The recorded runs of a checkout; an installed package has none."""
+    folder = Path(__file__).resolve().parents[2] / "tests" / "golden"
+    return folder if folder.is_dir() else None
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
