@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except SimkvError as problem:
-        print(f"simkv: {problem}", file=sys.stderr)
+        # A message quotes what stands in the file; what stands there must not steer the terminal.
+        print("simkv: " + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(problem)), file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
         # The reader (head, less) has gone: nothing to say, and the interpreter must not try to flush to it again.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkv.commands import INTERRUPTED, OK, source
-from simkv.commands.text import percent, seconds, table, whole
+from simkv.commands.text import NO_DATA, percent, seconds, table, whole
 from simkv.plain import to_json
 
 if TYPE_CHECKING:
@@ -73,11 +73,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(report(result, summary))
         if args.out is not None:
-            print(
-                f"\nKept in {args.out}. Event log: simkv export {args.out} --format parquet --out events.parquet"
-                if events
-                else f"\nKept in {args.out}."
-            )
+            print(f"\nKept in {args.out}." + _next_step(args.out) * (result.log is not None))
     if watch.interrupted:
         print(
             f"simkv: interrupted at {seconds(summary['end_time_s'])} of simulated time; the figures are of the part replayed.",
@@ -85,6 +81,10 @@ def run(args: argparse.Namespace) -> int:
         )
         return INTERRUPTED
     return OK
+
+
+def _next_step(folder: Path) -> str:
+    return f" The event log for other programs: simkv export {folder} --format parquet --out events.parquet"
 
 
 def report(result: Run, summary: dict[str, Any]) -> str:
@@ -98,8 +98,12 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     ]
     if result.status != "complete":
         lines.append(f"This run is {result.status}: the figures cover the part that was replayed.")
+    if result.workload.prompts_have_content:
+        hits = (percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens at first admission, whole run")
+    else:
+        hits = (NO_DATA, "the source says nothing about content")
     rows = [
-        ("hit rate", percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens at first admission, whole run"),
+        ("hit rate", *hits),
         ("scheduled tokens", whole(s["scheduled_tokens"]), f"in {whole(s['steps'])} steps"),
         ("stored blocks", whole(s["stored_blocks"]), f"of {r.block_size} tokens entered the prefix cache"),
         ("removed blocks", whole(s["removed_blocks"]), f"were evicted from a pool of {whole(r.num_gpu_blocks)} blocks"),
@@ -112,8 +116,11 @@ def report(result: Run, summary: dict[str, Any]) -> str:
         names = (("queue_s", "queue"), ("ttft_s", "time to first token"), ("itl_s", "inter-token latency"), ("e2e_s", "end to end"))
         latencies = [(title, *(seconds(s[key][p]) for p in ("p50", "p95", "p99"))) for key, title in names if key in s]
         lines += ["", table(latencies, ("latency (model)", "p50", "p95", "p99"))]
-    notes = [*result.notes, *result.workload.report.notes, *r.notes, *result.step_time.assumptions]
-    if result.workload.report.dropped:
-        notes.insert(0, f"{whole(result.workload.report.dropped)} of {whole(result.workload.report.rows)} rows were dropped as unusable.")
+    read = result.workload.report
+    notes = [*result.notes, *read.notes, *r.notes]
+    if read.dropped:
+        notes.insert(0, f"{whole(read.dropped)} of {whole(read.rows)} rows were dropped as unusable: {'; '.join(read.first_dropped)}")
     lines += ["", *(f"- {note}" for note in notes)] if notes else []
+    if timed:
+        lines += ["", "Decisions are exact, seconds are a model:", *(f"- {note}" for note in result.step_time.assumptions)]
     return "\n".join(lines)

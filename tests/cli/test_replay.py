@@ -115,6 +115,21 @@ def test_bad_rows_are_counted_in_the_report(capsys: pytest.CaptureFixture[str], 
     assert "1 of 4 rows were dropped" in out
 
 
+def test_no_content_means_no_hit_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = replay(capsys, "azure_code_2023", "--limit", "20")
+    assert code == 0
+    assert "the source says nothing about content" in out
+    assert "0.0 %" not in out
+
+
+def test_a_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": "\\u001b[2J", "output_length": 1, "hash_ids": [1]}\n')
+    code, _, err = replay(capsys, str(trace))
+    assert code == 2
+    assert "\x1b" not in err
+
+
 def test_out_keeps_everything(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "a"
     code, out, _ = replay(capsys, CHAT, *SMALL, "--seed", "4", "--out", str(folder))
