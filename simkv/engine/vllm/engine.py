@@ -152,7 +152,7 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
     state = layout.Engine(
         groups=group_table,
         blocks=blocks,
-        table=np.zeros(layout.power_of_two(2 * len(blocks)), i4),
+        table=np.zeros(layout.power_of_two(2 * len(blocks)), np.uint64),
         reqs=_requests(workload),
         runs=workload.runs.view(np.recarray),
         tokens=workload.tokens,

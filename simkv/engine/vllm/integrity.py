@@ -47,7 +47,7 @@ def _blocks(engine: VllmEngine) -> None:
 def _keys(engine: VllmEngine) -> None:
     e, c, n = engine.state, engine.counters, int(engine.config.num_blocks)
     blocks, found = e.blocks, set()
-    for entry in e.table[e.table != 0].tolist():
+    for entry in (e.table[e.table != 0] & np.uint64(0xFFFF_FFFF)).tolist():
         ring, x = [], entry
         while True:
             ring.append(x)

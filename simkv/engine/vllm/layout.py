@@ -80,7 +80,7 @@ class Engine(NamedTuple):
 
     groups: np.ndarray  # GROUP[G]
     blocks: np.ndarray  # BLOCK[N + extra keys]
-    table: np.ndarray  # i4[2^k] open addressing: oldest entry with that key, 0 = empty
+    table: np.ndarray  # u8[2^k] open addressing, 0 = empty: lower half of a key, then the oldest entry with that key
     reqs: np.ndarray  # REQUEST[n] in arrival order
     runs: np.ndarray  # RUN[m]
     tokens: np.ndarray  # i4 explicit token ids

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.vllm.compiled import inline, kernel
-from simkv.engine.vllm.pool import find_position
+from simkv.engine.vllm.pool import entry_at, find_position
 
 
 @inline
 def cached_block(blocks, table, key):
     """Oldest block with this key, 0 if there is none."""
-    return table[find_position(blocks, table, key)]
+    return entry_at(table, find_position(blocks, table, key))
 
 
 @inline

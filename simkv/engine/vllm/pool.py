@@ -22,6 +22,7 @@ from simkv.events.layout import (
 )
 
 U = np.uint64
+HALF, LOW = U(32), U(0xFFFF_FFFF)
 
 
 @inline
@@ -58,13 +59,24 @@ def link_free_after(blocks, p, b):
 
 
 @inline
+def entry_at(table, i):
+    """Entry at a table position, 0 if it is empty. (Its upper half is the key's lower half: probes stay in the table.)"""
+    return np.int64(table[i] & LOW)
+
+
+@inline
+def tagged(key, entry):
+    return (key << HALF) | U(entry)
+
+
+@inline
 def find_position(blocks, table, key):
     """Table position that holds ``key``, or the empty position where it would go."""
     mask = table.size - 1
     i = np.int64(key & U(mask))
     while True:
-        entry = table[i]
-        if entry == 0 or blocks[entry].key == key:
+        word = table[i]
+        if word == 0 or (word >> HALF == key & LOW and blocks[np.int64(word & LOW)].key == key):
             return i
         i = (i + 1) & mask
 
@@ -75,9 +87,9 @@ def register(c, blocks, table, entry, key):
     record = blocks[entry]
     record.key = key
     i = find_position(blocks, table, key)
-    oldest = table[i]
+    oldest = entry_at(table, i)
     if oldest == 0:
-        table[i] = entry
+        table[i] = tagged(key, entry)
         record.twin_next = entry
         record.twin_prev = entry
         c.cached += 1
@@ -90,18 +102,18 @@ def register(c, blocks, table, entry, key):
 
 
 @inline
-def delete_position(blocks, table, i):
+def delete_position(table, i):
     """Backward-shift deletion of linear probing."""
     mask = table.size - 1
     j = i
     while True:
         j = (j + 1) & mask
-        entry = table[j]
-        if entry == 0:
+        word = table[j]
+        if word == 0:
             break
-        home = np.int64(blocks[entry].key & U(mask))
+        home = np.int64((word >> HALF) & U(mask))
         if ((j - home) & mask) >= ((j - i) & mask):
-            table[i] = entry
+            table[i] = word
             i = j
     table[i] = 0
 
@@ -111,13 +123,13 @@ def unregister(c, blocks, table, entry):
     record = blocks[entry]
     i = find_position(blocks, table, record.key)
     if record.twin_next == entry:
-        delete_position(blocks, table, i)
+        delete_position(table, i)
         c.cached -= 1
     else:
         blocks[record.twin_prev].twin_next = record.twin_next
         blocks[record.twin_next].twin_prev = record.twin_prev
-        if table[i] == entry:
-            table[i] = record.twin_next
+        if entry_at(table, i) == entry:
+            table[i] = tagged(record.key, record.twin_next)
 
 
 @kernel
