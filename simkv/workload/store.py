@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -32,14 +33,14 @@ def save_workload(workload: Workload, target: Path) -> None:
             texts[field.name] = None if value is None else list(value)
         else:
             texts[field.name] = dict(value) if field.name in ("engine", "step_time") else value
-    arrays[_TEXT] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
+    arrays[_TEXT] = np.frombuffer(json.dumps(texts, default=dataclasses.asdict).encode(), np.uint8)
     np.savez(target, allow_pickle=False, **arrays)
 
 
 def load_workload(source: Path) -> Workload:
     """Read what ``save_workload`` wrote. Raises InputError for a missing, damaged or foreign file."""
     try:
-        with np.load(source, allow_pickle=False) as stored:
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             values: dict[str, Any] = json.loads(bytes(stored[_TEXT]))
             arrays = {name: stored[name] for name in stored.files if name != _TEXT}
         if values.pop("format_version") != FORMAT:
@@ -50,5 +51,5 @@ def load_workload(source: Path) -> Workload:
         for name in ("salts", "image_identifiers", "tenants", "sessions"):
             values[name] = tuple(values[name])
         return Workload(**values, **arrays)
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as problem:
         raise InputError(f"not a stored workload ({problem})", file=str(source), hint="Run `simkv replay … --out DIR` again") from None
