@@ -16,6 +16,7 @@ FILES = sorted(p for name in PACKAGES for p in (ROOT / name).rglob("*.py")) + [p
 
 EVERYWHERE = {"numpy", "numba", "simkv"}
 ONLY_IN = {
+    "llvmlite": ("simkv/jit.py",),
     "simpy": ("simkv/fleet/",),
     "streamlit": ("simkv/ui/", "app.py"),
     "plotly": ("simkv/ui/", "app.py"),
