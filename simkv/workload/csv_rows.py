@@ -99,9 +99,10 @@ def read_table(source: Source, tally: Tally, needed: Sequence[str], title: str) 
         needed: names of the columns that must be there, lower case.
         title: what the file should be, for errors.
     """
-    text = source.text.replace("\r\n", "\n").strip("\n \t\r")
+    clean = source.text.replace("\r\n", "\n").replace("\r", "\n")
+    text = clean.strip("\n \t")
     head, _, body = text.partition("\n")
-    titles = {t.strip().lower(): t.strip() for t in next(csv.reader([head]))}
+    titles = {t.strip().lower(): t.strip() for t in _header(head, source.name)}
     for column in needed:
         if column not in titles:
             found = ", ".join(titles)[:120]
@@ -109,8 +110,7 @@ def read_table(source: Source, tally: Tally, needed: Sequence[str], title: str) 
     if not body:
         raise InputError("no rows after the header", file=source.name, expected="at least one request")
     names = list(titles)
-    offset = source.text.replace("\r\n", "\n").index(head[:1] or "\n")
-    first_line = source.text[:offset].count("\n") + 2
+    first_line = clean[: clean.index(head)].count("\n") + 2
     cells = _cells(body, len(names))
     lines: Sequence[int]
     if cells is not None:
@@ -123,9 +123,16 @@ def read_table(source: Source, tally: Tally, needed: Sequence[str], title: str) 
     return Table(source.name, columns, titles, lines, [])
 
 
+def _header(line: str, name: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as e:
+        raise InputError(f"not CSV: {e}", file=name, line=1, expected="a header of comma-separated names") from None
+
+
 def _cells(body: str, width: int) -> list[str] | None:
     """All cells in one split, if every line has ``width`` of them and nothing is quoted."""
-    if '"' in body or "\r" in body or not body.isascii():
+    if '"' in body or not body.isascii():
         return None
     raw = np.frombuffer(body.encode() + b"\n", np.uint8)
     ends = np.flatnonzero(raw == ord("\n"))

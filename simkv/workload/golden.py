@@ -32,7 +32,7 @@ import numpy.typing as npt
 from simkv.errors import InputError
 from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
 from simkv.workload.content import SEED_MASK, write_out
-from simkv.workload.golden_check import check_action, check_config, check_request, check_time, parts
+from simkv.workload.golden_check import LARGEST_SEED, check_action, check_config, check_request, check_time, parts
 from simkv.workload.rows import Odd, Row, Tally, Where, number_column, whole_column
 from simkv.workload.source import Options, Source, gc_paused
 from simkv.workload.workload import ABORT, ACTION, F8, I8, RESET, RESET_RUNNING, RUN, Lora, Workload, merge_runs, run_offsets
@@ -73,16 +73,16 @@ def read(source: Source, options: Options) -> Workload:
         try:
             columns = _columns(requests, np.arange(len(requests)))
         except (Odd, KeyError, TypeError, ValueError, OverflowError, AttributeError):
-            kept, seen = [], set[str]()
+            kept, good, seen = [], [], dict[str, int]()
             for i, (request, line) in enumerate(zip(requests, lines, strict=True)):
                 try:
-                    check_request(request, i, Where(source.name, line), seen)
+                    good.append(check_request(request, i, Where(source.name, line), seen))
                 except InputError as e:
                     tally.bad(e)
                     continue
                 kept.append(i)
             tally.needs_rows(len(kept))
-            columns = _columns([requests[i] for i in kept], np.array(kept))
+            columns = _columns(good, np.array(kept))
     return _workload(source.name, header, time, config, columns, actions, options.limit, tally)
 
 
@@ -99,7 +99,7 @@ def engine_settings(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _hash_block_size(config: Mapping[str, Any] | None) -> int:
     full = {**ENGINE_DEFAULTS, **(config or {})}
-    return math.gcd(*(g.get("block_size") or full["block_size"] for g in full["hybrid"] or [{}]))
+    return math.gcd(*(int(g.get("block_size") or full["block_size"]) for g in full["hybrid"] or [{}]))
 
 
 def _columns(requests: list[Row], index: npt.NDArray[np.int64]) -> dict[str, Any]:
@@ -122,13 +122,15 @@ def _columns(requests: list[Row], index: npt.NDArray[np.int64]) -> dict[str, Any
     starts: list[int] = []
     lengths: list[int] = []
     tokens: list[int] = []
+    written_out: list[int] = []
     pieces: dict[str, list[int]] = {}
     k = n
     for i, (rid, request) in enumerate(zip(ids, requests, strict=True)):
         own: list[int] = []
         for segment in request["prompt"]:
             if type(segment) is list:
-                seeds.append(-1)
+                written_out.append(k)
+                seeds.append(0)
                 starts.append(len(tokens))
                 lengths.append(len(segment))
                 tokens += segment
@@ -145,8 +147,8 @@ def _columns(requests: list[Row], index: npt.NDArray[np.int64]) -> dict[str, Any
         pieces[rid] = own
     runs = np.zeros(k, RUN)
     runs["seed"][:n], runs["n"][:n] = out_seed & SEED_MASK, num_output
-    seed = whole_column(seeds, low=-1, high=(1 << 63) - 1)
-    runs["seed"][n:] = np.where(seed < 0, seed, seed & SEED_MASK)
+    runs["seed"][n:] = whole_column(seeds, high=LARGEST_SEED) & SEED_MASK
+    runs["seed"][written_out] = -1
     runs["start"][n:] = whole_column(starts)
     runs["n"][n:] = whole_column(lengths)
     counts = np.fromiter(map(len, pieces.values()), np.int64, n)
@@ -178,9 +180,10 @@ def _optional(requests: list[Row], ids: list[str], extra: set[str]) -> dict[str,
     out: dict[str, Any] = {}
     for field, names in (("cache_salt", "salts"), ("tenant", "tenants"), ("session", "sessions")):
         if field in extra:
-            texts = [r.get(field) or "" for r in requests]
-            if set(map(type, texts)) - {str}:
+            given = [r.get(field) for r in requests]
+            if set(map(type, given)) - {str, type(None)}:
                 raise Odd
+            texts = [text or "" for text in given]
             first = ("",) if field == "cache_salt" else ()
             out[field.removeprefix("cache_")], out[names] = codes(texts, *first)
     if "lora" in extra:
@@ -188,7 +191,7 @@ def _optional(requests: list[Row], ids: list[str], extra: set[str]) -> dict[str,
         which = []
         for r in requests:
             lora = r.get("lora")
-            adapter = lora and Lora(lora["name"], lora["id"], lora.get("path", "/lora/" + lora["name"]))
+            adapter = None if lora is None else Lora(lora["name"], lora["id"], lora.get("path", "/lora/" + lora["name"]))
             if adapter and not (type(adapter.id) is int and 0 < adapter.id < 1 << 31 and type(adapter.path) is str):
                 raise Odd
             which.append(adapters.setdefault(adapter, len(adapters)) if adapter else -1)

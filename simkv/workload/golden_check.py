@@ -10,6 +10,8 @@ from simkv.errors import InputError
 from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, kind
 from simkv.workload.source import Source, broken_json, gc_paused
 
+LARGEST_SEED = (1 << 63) - 1
+OPTIONAL = ("cache_salt", "tenant", "session", "after", "priority", "skip_reading_prefix_cache", "lora")
 NUMBERED_ACTIONS = "an action with at and op"
 
 
@@ -91,13 +93,18 @@ def check_config(header: Row, file: str) -> dict[str, Any] | None:
     if not isinstance(groups, list) or not all(isinstance(g, dict) for g in groups):
         raise where.error(f"the value is {kind(groups)}", "config.hybrid", "a list of KV groups")
     for holder, name in ((config, "config.block_size"), *((g, f"config.hybrid[{i}].block_size") for i, g in enumerate(groups))):
-        if holder.get("block_size") is not None:
+        if "block_size" in holder and (holder is config or holder["block_size"] is not None):
             where.whole({name: holder["block_size"]}, name, low=1, high=65536)
     return config
 
 
-def check_request(request: Any, index: int, where: Where, seen: set[str]) -> None:
-    """Raise InputError for the first thing wrong with a request; add its id to ``seen`` if nothing is."""
+def check_request(request: Any, index: int, where: Where, seen: dict[str, int]) -> Row:
+    """A request with every number a whole number and nothing unknown, or InputError for the first thing wrong with it.
+
+    Args:
+        index: its place in the file, named in errors where there is no line.
+        seen: tokens (prompt and output) of each earlier usable request, by id; this one is added.
+    """
     at = f"requests[{index}]" if where.line is None else ""
     if not isinstance(request, dict):
         raise where.error(f"found {kind(request)}", at or None, "a request with id, arrive, prompt and output_len")
@@ -108,71 +115,74 @@ def check_request(request: Any, index: int, where: Where, seen: set[str]) -> Non
         raise where.error(f"the value is {kind(rid)}", prefix + "id", "a text")
     if rid in seen:
         raise where.error(f'the id "{rid[:40]}" is taken by an earlier request', prefix + "id", "a different id for every request")
-    where.number(named, prefix + "arrive")
-    where.whole(named, prefix + "output_len", low=1)
-    if "out_seed" in request:
-        where.whole(named, prefix + "out_seed", high=(1 << 63) - 1)
-    total = _check_prompt(where, named, prefix, seen)
-    if total + request["output_len"] > MAX_LENGTH:
-        raise where.error(f"{total} prompt tokens", prefix + "prompt", f"at most {MAX_LENGTH} tokens with the output")
-    _check_optional(where, named, prefix, seen)
-    seen.add(rid)
+    out: Row = {"id": rid, "arrive": where.number(named, prefix + "arrive"), "output_len": where.whole(named, prefix + "output_len", low=1)}
+    if request.get("out_seed") is not None:
+        out["out_seed"] = where.whole(named, prefix + "out_seed", high=LARGEST_SEED)
+    out["prompt"], total = _prompt(where, named, prefix, seen)
+    total += out["output_len"]
+    if total > MAX_LENGTH:
+        raise where.error(f"{total} tokens with the output", prefix + "prompt", f"at most {MAX_LENGTH}")
+    out |= _optional(where, request, prefix, seen)
+    seen[rid] = total
+    return out
 
 
-def _check_prompt(where: Where, named: Row, prefix: str, seen: Container[str]) -> int:
+def _prompt(where: Where, named: Row, prefix: str, seen: dict[str, int]) -> tuple[list[Any], int]:
+    """The segments of a prompt and its tokens."""
     prompt = where.value(named, prefix + "prompt", "a list of segments")
     if not isinstance(prompt, list) or not prompt:
         raise where.error(f"the value is {kind(prompt) if prompt else 'empty'}", prefix + "prompt", "a list of at least one segment")
-    total, history = 0, False
+    out: list[Any] = []
+    total = 0
     for j, segment in enumerate(prompt):
         name = f"{prefix}prompt[{j}]"
         if isinstance(segment, list):
-            for t, token in enumerate(segment):
-                where.whole({f"{name}[{t}]": token}, f"{name}[{t}]")
+            out.append([where.whole({f"{name}[{t}]": token}, f"{name}[{t}]") for t, token in enumerate(segment)])
             total += len(segment)
         elif isinstance(segment, dict) and "history" in segment:
             if not isinstance(segment["history"], str) or segment["history"] not in seen:
                 raise where.error(f"the value is {kind(segment['history'])}", name + ".history", "the id of an earlier request")
-            history = True
+            out.append({"history": segment["history"]})
+            total += seen[segment["history"]]
         elif isinstance(segment, dict):
             inner = {f"{name}.{k}": v for k, v in segment.items()}
-            where.whole(inner, name + ".seed", high=(1 << 63) - 1)
-            total += where.whole(inner, name + ".n")
-            if "start" in segment:
-                where.whole(inner, name + ".start")
+            seed, n = where.whole(inner, name + ".seed", high=LARGEST_SEED), where.whole(inner, name + ".n")
+            out.append({"seed": seed, "n": n, "start": where.whole(inner, name + ".start") if "start" in segment else 0})
+            total += n
         else:
             raise where.error(f"the value is {kind(segment)}", name, "token ids, {seed, n} or {history}")
-    if total == 0 and not history:
+    if total == 0:
         raise where.error("the prompt has no tokens", prefix + "prompt", "at least one token")
-    return total
+    return out, total
 
 
-def _check_optional(where: Where, named: Row, prefix: str, seen: Container[str]) -> None:
+def _optional(where: Where, request: Row, prefix: str, seen: Container[str]) -> Row:
+    """The optional fields that are there and not null."""
+    out = {k: request[k] for k in OPTIONAL if request.get(k) is not None}
+    named = {prefix + k: v for k, v in out.items()}
     for field in ("cache_salt", "tenant", "session", "after"):
-        value = named.get(prefix + field)
-        if value is not None and not isinstance(value, str):
-            raise where.error(f"the value is {kind(value)}", prefix + field, "a text")
-    after = named.get(prefix + "after")
-    if after is not None and after not in seen:
-        raise where.error(f"the value is {kind(after)}", prefix + "after", "the id of an earlier request")
-    if named.get(prefix + "priority") is not None:
-        where.whole(named, prefix + "priority", low=-(1 << 31))
-    skip = named.get(prefix + "skip_reading_prefix_cache")
-    if skip is not None and not isinstance(skip, bool):
-        raise where.error(f"the value is {kind(skip)}", prefix + "skip_reading_prefix_cache", "true or false")
-    lora = named.get(prefix + "lora")
-    if not lora and lora is None:
-        return
-    name = prefix + "lora"
+        if field in out and not isinstance(out[field], str):
+            raise where.error(f"the value is {kind(out[field])}", prefix + field, "a text")
+    if "after" in out and out["after"] not in seen:
+        raise where.error(f"the value is {kind(out['after'])}", prefix + "after", "the id of an earlier request")
+    if "priority" in out:
+        out["priority"] = where.whole(named, prefix + "priority", low=-(1 << 31))
+    if "skip_reading_prefix_cache" in out and not isinstance(out["skip_reading_prefix_cache"], bool):
+        raise where.error(f"the value is {kind(out['skip_reading_prefix_cache'])}", prefix + "skip_reading_prefix_cache", "true or false")
+    if "lora" in out:
+        out["lora"] = _lora(where, out["lora"], prefix + "lora")
+    return out
+
+
+def _lora(where: Where, lora: Any, name: str) -> Row:
     if not isinstance(lora, dict):
         raise where.error(f"the value is {kind(lora)}", name, "an adapter {name, id, path?}")
     inner = {f"{name}.{k}": v for k, v in lora.items()}
-    where.whole(inner, name + ".id", low=1)
+    number = where.whole(inner, name + ".id", low=1)
     for field in ("name", "path"):
-        if field == "path" and "path" not in lora:
-            continue
-        if not isinstance(where.value(inner, f"{name}.{field}", "a text"), str):
+        if (field == "name" or "path" in lora) and not isinstance(where.value(inner, f"{name}.{field}", "a text"), str):
             raise where.error(f"the value is {kind(lora[field])}", f"{name}.{field}", "a text")
+    return {**{k: lora[k] for k in ("name", "path") if k in lora}, "id": number}
 
 
 def check_action(action: Any, index: int, where: Where) -> None:

@@ -42,11 +42,11 @@ class Tally:
     first: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def bad(self, error: InputError) -> None:
-        """A row that cannot be used: stop, or count it if the user asked to skip."""
+    def bad(self, error: InputError, count: int = 1) -> None:
+        """A row (or ``count`` that go with it) that cannot be used: stop, or count it if the user asked to skip."""
         if not self.skip:
             raise error
-        self.drop(str(error))
+        self.drop(str(error), count)
 
     def drop(self, sentence: str, count: int = 1) -> None:
         """Leave ``count`` rows out and say why."""
@@ -130,12 +130,6 @@ def _parse(piece: str) -> list[Row] | None:
     except (ValueError, RecursionError):
         return None
     return rows if len(rows) == piece.count("\n") + 1 and set(map(type, rows)) == {dict} else None
-
-
-def json_rows(source: Source) -> list[Row] | None:
-    """Every line as an object, in one parse; ``None`` if any line is not simply one JSON object."""
-    with gc_paused():
-        return _parse(source.text.strip())
 
 
 def checked_rows(source: Source, tally: Tally, check: Callable[[Row, int], None]) -> tuple[list[Row], list[int]]:

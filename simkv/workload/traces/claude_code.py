@@ -168,27 +168,51 @@ def _walk(s: Session, holder: Row, at: str, where: Where, tally: Tally, clock: f
     latest, previous, number = last, last, 0
     for k, row in enumerate(rows):
         here = f"{at}[{k}]"
-        try:
-            if isinstance(row, dict) and isinstance(row.get("requests"), list):
-                lasted = where.number(row, "duration_ms") / 1e3 if row.get("duration_ms") is not None else 0.0
-                begin = clock + max(where.number(row, "t") - lasted, 0.0)
+        if isinstance(row, dict) and isinstance(row.get("requests"), list):
+            try:
+                begin = clock + _begin(row, here, where)
                 agent = row.get("agent_id") if isinstance(row.get("agent_id"), str) else f"agent_{k}"
                 ended = _walk(s, row, f"{here}.requests", where, tally, begin, previous, f"{name}/{str(agent)[:40]}", depth + 1)
-                latest = max(latest, ended, key=lambda i: s.leaves[i].end if i >= 0 else -1.0)
+            except InputError as e:
+                lost = _requests_in(row)
+                tally.rows += lost
+                tally.bad(e, lost)
                 continue
-            tally.rows += 1
+            latest = max(latest, ended, key=lambda i: s.leaves[i].end if i >= 0 else -1.0)
+            continue
+        tally.rows += 1
+        try:
             start, api = _check(row, here, where, s.block)
         except InputError as e:
             tally.bad(e)
             continue
         start += clock
         waited = max(start - s.leaves[latest].end, 0.0) if latest >= 0 else 0.0
-        if latest == previous and latest >= 0 and depth >= 0 and row.get("think_time") is not None and number:
+        if latest == previous and number and row.get("think_time") is not None:
             waited = float(row["think_time"])
         s.leaves.append(Leaf(f"{name}/{number}", row, start, start + api, latest, waited))
         number += 1
         latest = previous = len(s.leaves) - 1
     return latest
+
+
+def _begin(row: Row, at: str, where: Where) -> float:
+    """When a subagent began: its ``t`` is when it ended."""
+    named = {f"{at}.{k}": v for k, v in row.items()}
+    lasted = where.number(named, f"{at}.duration_ms") / 1e3 if row.get("duration_ms") is not None else 0.0
+    return max(where.number(named, f"{at}.t") - lasted, 0.0)
+
+
+def _requests_in(row: Row) -> int:
+    """How many requests a subagent made, its own subagents' included."""
+    count, left = 0, [row]
+    while left:
+        for inner in left.pop()["requests"]:
+            if isinstance(inner, dict) and isinstance(inner.get("requests"), list):
+                left.append(inner)
+            else:
+                count += 1
+    return count
 
 
 def _check(row: Any, at: str, where: Where, block: int) -> tuple[float, float]:

@@ -9,6 +9,7 @@ stood is not recorded, so they are content of their own at the end of the prompt
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,14 @@ from simkv.workload.rows import (
     Row,
     Tally,
     Where,
-    checked_rows,
     flat_ids,
     has_words,
-    json_rows,
     kind,
     number_column,
     read_columns,
     whole_column,
 )
-from simkv.workload.source import Options, Source, gc_paused
+from simkv.workload.source import FILE_LIMIT, Options, Source, gc_paused
 from simkv.workload.workload import I8, Workload
 
 SIDE_FILES = ("1_sys_prompt", "2_passages", "3_history", "4_user_input", "5_web_search")
@@ -87,29 +86,41 @@ def _find(folder: Path, stem: str, name: str) -> Path:
 def _chunk_lengths(source: Source, options: Options, tally: Tally) -> I8:
     """Tokens of every chunk, by id; 0 where there is none."""
     folder = source.path.parent if source.path is not None else None
-    if folder is None or not any(folder.glob(SIDE_FILES[0] + ".jsonl*")):
-        known = bundled().get("ragpulse")
-        if known is None:
-            hint = "Read the trace from a folder that has them"
-            raise InputError("chunk lengths are missing", file=source.name, expected="side files " + ", ".join(SIDE_FILES), hint=hint)
-        folder = known if known.is_dir() else known.parent
-        tally.notes.append("No side files beside the trace: chunk lengths are those of the published trace.")
+    if folder is not None and any(folder.glob(SIDE_FILES[0] + ".jsonl*")):
+        return _lengths_in(folder, source.name, options.max_bytes)
+    known = bundled().get("ragpulse")
+    if known is None:
+        hint = "Read the trace from a folder that has them"
+        raise InputError("chunk lengths are missing", file=source.name, expected="side files " + ", ".join(SIDE_FILES), hint=hint)
+    tally.notes.append("No side files beside the trace: chunk lengths are those of the published trace.")
+    return _published(known)
+
+
+@cache
+def _published(folder: Path) -> I8:
+    return _lengths_in(folder, folder.name, FILE_LIMIT)
+
+
+def _lengths_in(folder: Path, name: str, max_bytes: int) -> I8:
     ids, tokens = [], []
     for stem in SIDE_FILES:
-        side = Source.from_path(_find(folder, stem, source.name), options.max_bytes)
+        side = Source.from_path(_find(folder, stem, name), max_bytes)
         field = stem[2:].removesuffix("s") + "_id"
-        rows = json_rows(side)
-        if rows is None:
-            rows, _ = checked_rows(side, Tally(side.name, False), lambda row, line: None)
-        try:
-            ids.append(whole_column([r[field] for r in rows], high=LARGEST_ID))
-            tokens.append(whole_column([r["token_length"] for r in rows], low=1, high=1 << 24))
-        except (Odd, KeyError):
-            for line, row in enumerate(rows, 1):
-                where = Where(side.name, line)
-                where.whole(row, field, high=LARGEST_ID)
-                where.whole(row, "token_length", low=1, high=1 << 24)
-            raise
+
+        def check(row: Row, line: int, file: str = side.name, field: str = field) -> None:
+            Where(file, line).whole(row, field, high=LARGEST_ID)
+            Where(file, line).whole(row, "token_length", low=1, high=1 << 24)
+
+        def columns(rows: list[Row], field: str = field) -> dict[str, I8]:
+            lengths = whole_column([r["token_length"] for r in rows], low=1, high=1 << 24)
+            return {"id": whole_column([r[field] for r in rows], high=LARGEST_ID), "n": lengths}
+
+        def plain(row: Row, field: str = field) -> Row:
+            return {field: int(row[field]), "token_length": int(row["token_length"])}
+
+        c = read_columns(side, Tally(side.name, False), columns, lambda c: None, check, plain)
+        ids.append(c["id"])
+        tokens.append(c["n"])
     out = np.zeros(max(int(x.max()) for x in ids) + 1, np.int64)
     for k, n in zip(ids, tokens, strict=True):
         out[k] = n
