@@ -93,7 +93,7 @@ class Source:
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise InputError("no such file", file=str(path), hint="Check the path; `simkv formats` lists the bundled traces") from None
+            raise InputError("no such file", file=str(path), hint="Check the path; `simkv traces` lists the bundled ones") from None
         except OSError as e:
             raise InputError(f"cannot be read ({e.strerror or type(e).__name__})", file=str(path)) from None
         return cls.from_bytes(data, path.name, max_bytes, path)
