@@ -1,8 +1,9 @@
 """The block pool: free queue, reference counts and the key table (vllm/v1/core/block_pool.py, 0.32.0).
 
-The free queue is a circular linked list through ``blocks`` with block 0, the null block, as its sentinel: allocation
-takes the head, and a block taken from there that still carries a key is evicted at that moment. Blocks with equal keys
-are *twins* in order of registration; the table holds the oldest.
+Allocation takes the head of the free queue, and a block taken from there that still carries a key is evicted at that
+moment. The queue is a ring of block ids: a hit takes its block out of the middle by forgetting the block's place, which
+leaves a dead position to be skipped (a linked list, as in the engine, waits for memory at every step). Blocks with equal
+keys are *twins* in order of registration; the table holds the oldest.
 """
 
 from __future__ import annotations
@@ -41,21 +42,25 @@ def emit_key(c, log_keys, key):
     c.logged_keys += 1
 
 
-@inline
-def unlink_free(blocks, b):
-    block = blocks[b]
-    blocks[block.free_prev].free_next = block.free_next
-    blocks[block.free_next].free_prev = block.free_prev
+@kernel
+def compact_queue(blocks, ring, c):
+    """Close the dead positions of the free queue, order kept."""
+    mask = ring.size - 1
+    end = c.free_head
+    for p in range(c.free_head, c.free_tail):
+        b = ring[p & mask]
+        if blocks[b].place == p:
+            ring[end & mask] = b
+            blocks[b].place = end
+            end += 1
+    c.free_tail = end
 
 
 @inline
-def link_free_after(blocks, p, b):
-    n = blocks[p].free_next
-    block = blocks[b]
-    block.free_prev = p
-    block.free_next = n
-    blocks[p].free_next = b
-    blocks[n].free_prev = b
+def make_room(blocks, ring, c, count):
+    """The ring holds every free block and as many dead positions; compact before it would wrap into itself."""
+    if c.free_tail - c.free_head + count > ring.size:
+        compact_queue(blocks, ring, c)
 
 
 @inline
@@ -138,12 +143,12 @@ def evict_extras(e, cfg, c, req, group, b):
     blocks = e.blocks
     x = blocks[b].keys
     while x > 1:
-        following = blocks[x].free_next
+        following = blocks[x].place
         unregister(c, blocks, e.table, x)
         c.removed += 1
         if cfg.log:
             emit(c, e.log, REMOVED_EXTRA, group, req, b)
-        blocks[x].free_next = np.int32(c.free_entries)
+        blocks[x].place = c.free_entries
         c.free_entries = x
         x = following
 
@@ -151,11 +156,16 @@ def evict_extras(e, cfg, c, req, group, b):
 @kernel
 def allocate(e, cfg, c, req, group, row, first, count):
     """Pop ``count`` blocks from the head of the free queue into ``row[first:]``; a popped block that is cached is evicted."""
-    blocks = e.blocks
+    blocks, ring = e.blocks, e.free_ring
+    mask = ring.size - 1
     for k in range(first, first + count):
-        b = blocks[0].free_next
-        unlink_free(blocks, b)
+        b = ring[c.free_head & mask]
+        while blocks[b].place != c.free_head:
+            c.free_head += 1
+            b = ring[c.free_head & mask]
+        c.free_head += 1
         block = blocks[b]
+        block.place = -1
         kind = ALLOCATED
         if block.keys > 0:
             kind = RECYCLED
@@ -183,7 +193,7 @@ def touch(e, cfg, c, req, group, row, first, stop):
         if b == 0:
             continue
         if block.ref == 1:
-            unlink_free(blocks, b)
+            block.place = -1
             c.free -= 1
         c.held += 1
         if cfg.log:
@@ -197,8 +207,10 @@ def release(e, cfg, c, req, group, row, first, stop):
     Blocks that reach zero: without a key to the head of the queue in the visited order, with a key to its tail. (Older
     engines append both: ``unhashed_to_front``.) The null block only counts down.
     """
-    blocks = e.blocks
-    front = 0
+    blocks, ring = e.blocks, e.free_ring
+    mask = ring.size - 1
+    make_room(blocks, ring, c, stop - first)
+    to_front = 0
     for k in range(stop - 1, first - 1, -1):
         b = row[k]
         block = blocks[b]
@@ -208,16 +220,35 @@ def release(e, cfg, c, req, group, row, first, stop):
         c.held -= 1
         kind = RELEASED
         if block.ref == 0:
+            c.free += 1
             if block.keys > 0 or not cfg.unhashed_to_front:
-                link_free_after(blocks, blocks[0].free_prev, b)
+                ring[c.free_tail & mask] = b
+                block.place = c.free_tail
+                c.free_tail += 1
                 kind = FREED_BACK
             else:
-                link_free_after(blocks, front, b)
-                front = b
+                to_front += 1
                 kind = FREED_FRONT
-            c.free += 1
         if cfg.log:
             emit(c, e.log, kind, group, req, b)
+    if to_front > 0:
+        put_in_front(blocks, ring, c, row, first, stop, to_front)
+
+
+@kernel
+def put_in_front(blocks, ring, c, row, first, stop, count):
+    """The ``count`` unkeyed blocks of a release go before the head, in the order they were visited."""
+    mask = ring.size - 1
+    c.free_head -= count
+    p = c.free_head
+    k = stop - 1
+    while k >= first and p < c.free_head + count:
+        b = row[k]
+        if b != 0 and blocks[b].ref == 0 and blocks[b].place < 0:
+            ring[p & mask] = b
+            blocks[b].place = p
+            p += 1
+        k -= 1
 
 
 @kernel
@@ -227,8 +258,8 @@ def clear_keys(e, cfg, c):
         x = e.blocks[b].keys
         e.blocks[b].keys = 0
         while x > 1:
-            following = e.blocks[x].free_next
-            e.blocks[x].free_next = np.int32(c.free_entries)
+            following = e.blocks[x].place
+            e.blocks[x].place = c.free_entries
             c.free_entries = x
             x = following
     for i in range(e.table.size):
@@ -237,12 +268,12 @@ def clear_keys(e, cfg, c):
 
 
 @entry
-def free_order(blocks, out):
+def free_order(blocks, ring, c, out):
     """The free queue, head first, into ``out``; returns its length."""
     n = 0
-    b = blocks[0].free_next
-    while b != 0:
-        out[n] = b
-        n += 1
-        b = blocks[b].free_next
+    for p in range(c.free_head, c.free_tail):
+        b = ring[p & (ring.size - 1)]
+        if blocks[b].place == p:
+            out[n] = b
+            n += 1
     return n

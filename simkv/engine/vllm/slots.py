@@ -118,15 +118,15 @@ def store_extra(e, cfg, c, s, g, known):
         if e.blocks[x].key == key:
             return
         last = x
-        x = e.blocks[x].free_next
+        x = e.blocks[x].place
     x = c.free_entries
-    c.free_entries = e.blocks[x].free_next
+    c.free_entries = e.blocks[x].place
     e.blocks[x].ref = b
-    e.blocks[x].free_next = 0
+    e.blocks[x].place = 0
     if last == 0:
         e.blocks[b].keys = x
     else:
-        e.blocks[last].free_next = x
+        e.blocks[last].place = x
     register(c, e.blocks, e.table, x, key)
     c.stored += 1
     if cfg.log:
