@@ -17,10 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config as numba_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
+
+config: Any = numba_config
+njit: Any = numba.njit
+"""numba ships types, but not for underscore options and for settings that are made at run time."""
 
 HERE = Path(__file__).resolve().parent
 STALE_AFTER_S = 30 * 24 * 3600.0
@@ -59,7 +63,7 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
         def decorate(function: Any) -> Any:
             before, config.CACHE_DIR = config.CACHE_DIR, str(cache)
             try:
-                return numba.njit(error_model="numpy", _nrt=False, **options)(function)
+                return njit(error_model="numpy", _nrt=False, **options)(function)
             finally:
                 config.CACHE_DIR = before
 

@@ -93,7 +93,7 @@ class Run:
             "scheduled_tokens": c["tokens"],
             "queries": c["queries"],
             "hits": c["hits"],
-            "hit_rate": c["hits"] / c["queries"] if c["queries"] else None,
+            "hit_rate": c["hits"] / c["queries"] if c["queries"] and self.workload.prompts_have_content else None,
             "preemptions": c["preemptions"],
             "recompute_queries": c["recompute_queries"],
             "recompute_hits": c["recompute_hits"],
@@ -162,7 +162,9 @@ def replay(
 
     simulation = Simulation(engine, UNTIL, workload.duration_s, report if progress else None)
     simulation.run()
-    status = "partial" if simulation.cancelled and simulation.outcome != DONE else "stalled" if simulation.outcome == STALLED else "complete"
+    status = (
+        "partial" if simulation.cancelled and simulation.outcome != DONE else "stalled" if simulation.outcome == STALLED else "complete"
+    )
     return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s)
 
 
@@ -202,9 +204,25 @@ def _collect(engine: VllmEngine, settings: EngineSettings, step_time: StepTime, 
 
 
 _COUNTERS = (
-    "turns tokens finished aborted rejected preemptions stored removed requests queries hits"
-    " recompute_requests recompute_queries recompute_hits running wait_len free cached"
-).split()
+    "turns",
+    "tokens",
+    "finished",
+    "aborted",
+    "rejected",
+    "preemptions",
+    "stored",
+    "removed",
+    "requests",
+    "queries",
+    "hits",
+    "recompute_requests",
+    "recompute_queries",
+    "recompute_hits",
+    "running",
+    "wait_len",
+    "free",
+    "cached",
+)
 
 
 def _why_stalled(engine: VllmEngine) -> str:

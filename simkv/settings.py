@@ -51,34 +51,50 @@ class EngineSettings:
     engine: str = _setting("vllm", "engine whose decisions are replayed", choices=("vllm",))
     engine_version: str = _setting("0.32", "behaviour of this engine release (see `simkv profiles`)")
     block_size: int = _setting(16, "tokens per KV block", min=1, max=65536)
-    num_gpu_blocks: int | None = _setting(None, "KV blocks in the pool, the null block included; computed from model and GPU if not given", min=2, max=1 << 30)
-    gpu_memory_utilization: float | None = _setting(None, "share of GPU memory the engine may use (0.92 since vLLM 0.20)", min=0.01, max=1.0)
+    num_gpu_blocks: int | None = _setting(
+        None, "KV blocks in the pool, the null block included; computed from model and GPU if not given", min=2, max=1 << 30
+    )
+    gpu_memory_utilization: float | None = _setting(
+        None, "share of GPU memory the engine may use (0.92 since vLLM 0.20)", min=0.01, max=1.0
+    )
     model: str = _setting("Llama-3.1-8B", "model whose KV and weights fill the GPU (see `simkv models`)")
     gpu: str = _setting("H100-SXM5-80GB", "GPU (see `simkv gpus`)")
     tensor_parallel_size: int = _setting(1, "GPUs that share one replica", min=1, max=64)
-    kv_cache_dtype: str = _setting("auto", "element type of the KV cache", choices=("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"))
+    kv_cache_dtype: str = _setting(
+        "auto", "element type of the KV cache", choices=("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2")
+    )
     max_num_seqs: int | None = _setting(None, "requests that may run at once; vLLM's default depends on the GPU", min=1, max=65536)
     max_num_active_seqs: int | None = _setting(None, "a lower limit on running requests, if given", min=1, max=65536)
     max_num_batched_tokens: int | None = _setting(None, "token budget of one step; vLLM's default depends on the GPU", min=1, max=1 << 24)
-    max_model_len: int | None = _setting(None, "longest prompt plus output; default: the longest request of the workload", min=1, max=1 << 24)
+    max_model_len: int | None = _setting(
+        None, "longest prompt plus output; default: the longest request of the workload", min=1, max=1 << 24
+    )
     enable_prefix_caching: bool = _setting(True, "automatic prefix caching")
     enable_chunked_prefill: bool = _setting(True, "a prompt may be computed over several steps")
-    long_prefill_token_threshold: int = _setting(0, "most prefill tokens of one request per step while others exist (0 = off)", min=0, max=1 << 24)
+    long_prefill_token_threshold: int = _setting(
+        0, "most prefill tokens of one request per step while others exist (0 = off)", min=0, max=1 << 24
+    )
     watermark: float = _setting(0.0, "share of blocks kept free at admission", min=0.0, max=1.0)
     scheduler_reserve_full_isl: bool | None = _setting(None, "admit only if the whole prompt fits (default on since vLLM 0.20)")
-    async_scheduling: bool | None = _setting(None, "schedule the next step before this one's output is processed (default on since vLLM 0.16)")
+    async_scheduling: bool | None = _setting(
+        None, "schedule the next step before this one's output is processed (default on since vLLM 0.16)"
+    )
     policy: str = _setting("fcfs", "order of the waiting queue", choices=("fcfs", "priority"))
     max_loras: int | None = _setting(None, "adapters that may run at once; not given: no limit is modelled", min=1, max=4096)
     sliding_window: int | None = _setting(None, "the model's only KV group is a sliding window of this many tokens", min=1, max=1 << 24)
     hybrid: tuple[KVGroup, ...] = _setting((), "KV groups of a hybrid model")
-    prefix_cache_retention_interval: int | None = _setting(0, "which blocks sliding groups keep: 0 replay boundaries, null all, else every so many tokens")
+    prefix_cache_retention_interval: int | None = _setting(
+        0, "which blocks sliding groups keep: 0 replay boundaries, null all, else every so many tokens"
+    )
     prefix_caching_hash_algo: str = _setting("sha256", "digest in exported KV events", choices=("sha256", "sha256_cbor"))
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             _check(f, getattr(self, f.name))
         if self.hybrid and self.sliding_window:
-            raise SettingsError("sliding_window", self.sliding_window, "not together with hybrid", "Describe the window as a group of hybrid")
+            raise SettingsError(
+                "sliding_window", self.sliding_window, "not together with hybrid", "Describe the window as a group of hybrid"
+            )
         if len(self.hybrid) > 8:
             raise SettingsError("hybrid", f"{len(self.hybrid)} groups", "at most 8 groups")
         r, sb = self.prefix_cache_retention_interval, self.scheduler_block_size

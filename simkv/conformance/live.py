@@ -64,7 +64,9 @@ def _recorded(workload: Workload, recording: dict[str, Any], field: str) -> np.n
 def _sequential(name: str, workload: Workload, recording: dict[str, Any]) -> RunResult:
     run = replay(workload, step_time=step_index(), events=False)
     compare = Comparison(name)
-    for i, (cached, got) in enumerate(zip(_recorded(workload, recording, "cached_tokens").tolist(), run.requests["hit"].tolist(), strict=True)):
+    for i, (cached, got) in enumerate(
+        zip(_recorded(workload, recording, "cached_tokens").tolist(), run.requests["hit"].tolist(), strict=True)
+    ):
         compare.equal(None, f"cached_tokens of request {workload.id(i)}", cached, got)
     compare.equal(None, "requests finished", len(workload), run.counters["finished"])
     before, after = recording.get("counters_before", {}), recording.get("counters_after", {})

@@ -36,7 +36,11 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
         elif path.name.endswith((".json.gz", ".json")) and (live := check_live(path)) is not None:
             checks.append((path, live))
     if not checks:
-        raise InputError("no recorded run found", file=str(folder), expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], or a recording of a live server")
+        raise InputError(
+            "no recorded run found",
+            file=str(folder),
+            expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], or a recording of a live server",
+        )
     results = []
     for _, check in checks:
         results.append(check())

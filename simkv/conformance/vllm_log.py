@@ -51,7 +51,9 @@ def check_recording(input_path: Path, log_path: Path) -> RunResult:
     name = input_path.name.split(".input.json")[0]
     meta = next(_records(log_path), {})
     if connector := meta.get("connector"):
-        return RunResult(name, False, 0, None, f"not replayed: recorded with {connector}, a host tier this version does not model", reported=True)
+        return RunResult(
+            name, False, 0, None, f"not replayed: recorded with {connector}, a host tier this version does not model", reported=True
+        )
     workload = read_workload(input_path)
     settings = merge(EngineSettings(), workload)
     resolved = resolve(settings, workload, check_pool=False)
@@ -87,7 +89,9 @@ class _Replay:
         if not meta or meta.get("k") != "meta":
             raise InputError("no meta record", file=self.compare.run, expected="a log whose first record has k = meta")
         self.hash_hex = int(meta.get("config", {}).get("hash_hex", 64))
+        ended = False
         for record in records:
+            ended = record["k"] in ("end", "stall")
             if self.compare.difference is not None:
                 break
             if record["k"] == "step":
@@ -96,6 +100,8 @@ class _Replay:
                 self.compare.equal(record["s"], "stall", [self._id(r) for r in self._waiting()], record["wait"])
             elif record["k"] == "end":
                 self._end(record)
+        if not ended and self.compare.difference is None:
+            raise InputError("the log stops before its end record", file=self.compare.run, expected="a whole recording")
         return self.compare.result()
 
     def _id(self, r: int) -> str:
@@ -104,7 +110,7 @@ class _Replay:
     def _waiting(self) -> list[int]:
         e, c = self.engine.state, self.engine.counters
         if self.engine.config.priority:
-            return sorted((int(r) for r in e.queue["waiting"][: c.wait_len]), key=lambda r: int(e.reqs[r].queue_rank))
+            return sorted((int(r) for r in e.queue["waiting"][: c.wait_len]), key=lambda r: int(e.reqs["queue_rank"][r]))
         mask = e.queue.size - 1
         return [int(e.queue[(int(c.wait_head) + i) & mask].waiting) for i in range(int(c.wait_len))]
 
@@ -237,7 +243,12 @@ class _Replay:
         equal(step, "evn", record["evn"], [self.stored_since, self.removed_since, cleared])
         self.stored_since = self.removed_since = 0
         now = self._statistics()
-        equal(step, "pc", {k: record["pc"][k] for k in STATISTICS}, {k: a - b for k, a, b in zip(STATISTICS, now, self.statistics, strict=True)})
+        equal(
+            step,
+            "pc",
+            {k: record["pc"][k] for k in STATISTICS},
+            {k: a - b for k, a, b in zip(STATISTICS, now, self.statistics, strict=True)},
+        )
         self.statistics = now
         if "ev" in record:
             equal(step, "ev", record["ev"], self.wire.events(self.hash_hex))
@@ -277,7 +288,9 @@ class Wire:
         self.engine = engine
         log = engine.event_log()
         assert log is not None
-        digests = Digests(workload, s.hash_block_size, s.hash_algo, tagged=s.profile.tagged_extra_keys, lora_path=s.profile.lora_path_in_key)
+        digests = Digests(
+            workload, s.hash_block_size, s.hash_algo, tagged=s.profile.tagged_extra_keys, lora_path=s.profile.lora_path_in_key
+        )
         self.fold = KVEventFold(log.header, digests)
         self.several = len(s.groups) > 1
         self.at = self.upto = 0

@@ -128,7 +128,9 @@ def _first_missing(run: Run, req: int, hit: int, prompt: int, size: int, history
             text = f"{found}Its {where} was cached by {w.id(writer)}, but evicted {ago} to make room for {w.id(taker)}."
             return Miss("evicted", text, hit, prompt, block, turn, taker, writer)
         text = f"{found}Its {where} is cached, but no resume point that every layer group agrees on lies behind it."
-        return Miss("not stored", text, hit, prompt, block, stored_by=int(run.log.events["req"][stores[0]]) if run.log is not None else None)
+        return Miss(
+            "not stored", text, hit, prompt, block, stored_by=int(run.log.events["req"][stores[0]]) if run.log is not None else None
+        )
     other = _other_namespace(run, req, block, size, admitted, history)
     if other is not None:
         text = f"{found}{w.id(other)} had sent the same {where}, but under another cache_salt or adapter, which never share."

@@ -30,7 +30,7 @@ def series(run: Run, points: int = 240, window: float | None = None) -> dict[str
     steps = run.steps
     if not len(steps):
         nothing = np.full(points, np.nan)
-        return {name: nothing for name in ("time", *_GAUGES, *_RATES, *_HIT_RATES, "preemptions", "ttft_p95", "window")}
+        return dict.fromkeys(("time", *_GAUGES, *_RATES, *_HIT_RATES, "preemptions", "ttft_p95", "window"), nothing)
     start, end = float(steps["time"][0]), float(max(steps["end"][-1], steps["time"][-1]))
     if end <= start:
         end = start + 1.0

@@ -183,32 +183,32 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
 
 def _config(s: Resolved, longest: int, shortest_block: int, width: int, log: bool, virtual: bool) -> dict[str, int]:
     p = s.profile
-    return dict(
-        num_blocks=s.num_gpu_blocks,
-        max_running=s.max_running,
-        budget=s.max_num_batched_tokens,
-        max_model_len=s.max_model_len,
-        caching=s.enable_prefix_caching,
-        chunked=s.enable_chunked_prefill,
-        threshold=s.long_prefill_token_threshold,
-        watermark=s.watermark_blocks,
-        reserve_full_isl=s.scheduler_reserve_full_isl,
-        asynchronous=s.async_scheduling,
-        priority=s.policy == "priority",
-        max_loras=s.max_loras or 0,
-        num_groups=len(s.groups),
-        num_kinds=len({(g.type, g.window, g.block_size) for g in s.groups}),
-        hash_block=s.hash_block_size,
-        scheduler_block=s.scheduler_block_size,
-        retention=layout.DENSE if s.retention_interval is None else s.retention_interval,
-        unhashed_to_front=p.unhashed_to_front if s.enable_prefix_caching else p.caching_off_to_front,
-        stats_at_lookup=p.stats_at_lookup,
-        split_preempted=p.split_preempted,
-        virtual=virtual,
-        log=log,
-        shortest_block=shortest_block,
-        blocks_per_request=width,
-    )
+    return {
+        "num_blocks": s.num_gpu_blocks,
+        "max_running": s.max_running,
+        "budget": s.max_num_batched_tokens,
+        "max_model_len": s.max_model_len,
+        "caching": s.enable_prefix_caching,
+        "chunked": s.enable_chunked_prefill,
+        "threshold": s.long_prefill_token_threshold,
+        "watermark": s.watermark_blocks,
+        "reserve_full_isl": s.scheduler_reserve_full_isl,
+        "asynchronous": s.async_scheduling,
+        "priority": s.policy == "priority",
+        "max_loras": s.max_loras or 0,
+        "num_groups": len(s.groups),
+        "num_kinds": len({(g.type, g.window, g.block_size) for g in s.groups}),
+        "hash_block": s.hash_block_size,
+        "scheduler_block": s.scheduler_block_size,
+        "retention": layout.DENSE if s.retention_interval is None else s.retention_interval,
+        "unhashed_to_front": p.unhashed_to_front if s.enable_prefix_caching else p.caching_off_to_front,
+        "stats_at_lookup": p.stats_at_lookup,
+        "split_preempted": p.split_preempted,
+        "virtual": virtual,
+        "log": log,
+        "shortest_block": shortest_block,
+        "blocks_per_request": width,
+    }
 
 
 def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], int]:

@@ -21,7 +21,8 @@ def check_integrity(engine: VllmEngine) -> None:
     _keys(engine)
     _requests(engine)
     c = engine.counters
-    assert 0 <= c.hits <= c.queries and 0 <= c.recompute_hits <= c.recompute_queries, "hits exceed queries"
+    assert 0 <= c.hits <= c.queries, "hits exceed queries"
+    assert 0 <= c.recompute_hits <= c.recompute_queries, "hits of recomputed requests exceed their queries"
 
 
 def _blocks(engine: VllmEngine) -> None:
@@ -31,7 +32,8 @@ def _blocks(engine: VllmEngine) -> None:
         for g in range(groups):
             at = e.lengths[s * groups + g]
             row = e.tables[s * groups + g, : at.length]
-            assert (row[: at.trimmed] == 0).all() and (row[at.trimmed :] != 0).all(), f"slot {s}: null blocks inside the table"
+            assert (row[: at.trimmed] == 0).all(), f"slot {s}: a block left of the window is still held"
+            assert (row[at.trimmed :] != 0).all(), f"slot {s}: null blocks inside the table"
             assert at.cached <= at.length, f"slot {s}: more blocks registered than held"
             np.add.at(held, row, 1)
     ref = e.blocks["ref"][:n]
@@ -46,7 +48,8 @@ def _blocks(engine: VllmEngine) -> None:
 
 def _keys(engine: VllmEngine) -> None:
     e, c, n = engine.state, engine.counters, int(engine.config.num_blocks)
-    blocks, found = e.blocks, set()
+    blocks = e.blocks
+    found: set[int] = set()
     for entry in (e.table[e.table != 0] & np.uint64(0xFFFF_FFFF)).tolist():
         ring, x = [], entry
         while True:
@@ -75,4 +78,5 @@ def _requests(engine: VllmEngine) -> None:
     assert all(int(e.reqs[r].hit) <= max(int(e.reqs[r].num_prompt) - 1, 0) for r in running), "cached more than prompt - 1"
     slots = {int(s) for s in e.running[: int(c.running)]} | ({int(c.head_slot)} if c.head_slot >= 0 else set())
     free = set(e.free_slots[: int(c.free_slots)].tolist())
-    assert not slots & free and len(slots) + len(free) == len(e.slots), "slots are lost or used twice"
+    assert not slots & free, "a slot is used and free"
+    assert len(slots) + len(free) == len(e.slots), "slots are lost"

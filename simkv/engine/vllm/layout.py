@@ -48,8 +48,7 @@ extra ones, the first of which is that entry. Entries beyond the pool hold extra
 to and ``place`` that block's next extra key (or the next unused entry)."""
 SLOT = _record(
     f8="last_time",
-    i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch"
-    " store_at",
+    i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch store_at",
     size=64,
 )
 """What the engine knows of an admitted request. ``quiet``: while computed + new tokens stay below, nothing is to be

@@ -100,7 +100,9 @@ def most_events(e, cfg, c):
     admissible = min(cfg.max_running - c.running, c.wait_len + e.reqs.size - c.next_arrival + c.timers, cfg.budget)
     per_batch = cfg.num_groups * (cfg.budget // cfg.shortest_block + 2 * cfg.max_running)
     hits = max(admissible, 0) * cfg.num_groups * cfg.blocks_per_request
-    return 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * (e.reqs.size - c.next_arrival + c.timers) + 4 * e.actions.size + 64
+    return (
+        2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * (e.reqs.size - c.next_arrival + c.timers) + 4 * e.actions.size + 64
+    )
 
 
 @inline

@@ -29,7 +29,9 @@ BLOCK = np.dtype(
 )
 SLOT = np.dtype([("req", "i4"), ("order", "i4")])
 TABLE = np.dtype([("length", "i4"), ("stored", "i4")])
-CURSOR = np.dtype([(name, "i8") for name in "key free_slots admissions front front_req front_group store_at frame changed".split()])
+CURSOR = np.dtype(
+    [(name, "i8") for name in ("key", "free_slots", "admissions", "front", "front_req", "front_group", "store_at", "frame", "changed")]
+)
 
 
 class State(NamedTuple):
