@@ -40,8 +40,10 @@ def cursor(shown: Shown) -> Cursor:
     here = Cursor(shown.digest, shown.start_step, wish=known.wish + 1 if known else 1)
     if known is None:
         step = _number("step", shown.last_step)
-        here.step = shown.start_step if step is None else step
+        here.step = shown.start_step if step is None else shown.frame_step(step)
         here.block = _number("block", shown.run.resolved.num_gpu_blocks - 1)
+        if here.block is None and step is None:
+            here.block = shown.start_block
         here.request = _number("request", len(shown.run.workload) - 1)
     st.session_state[_SLOT] = here
     write_url(here, shown)
@@ -56,7 +58,7 @@ def move(shown: Shown, *, step: int | None = None, block: int | None = None, req
     """
     here = cursor(shown)
     if step is not None:
-        here.step = max(0, min(shown.last_step, step))
+        here.step = shown.frame_step(step)
     if block is not None:
         here.block = max(0, min(shown.run.resolved.num_gpu_blocks - 1, block))
     if request is not None:
@@ -93,7 +95,12 @@ def follow(shown: Shown, go: dict[str, int] | None) -> None:
 
 def write_url(here: Cursor, shown: Shown) -> None:
     """Put the place into the page's address."""
-    wanted = {"step": here.step if here.step != shown.start_step else None, "block": here.block, "request": here.request}
+    opening = here.step == shown.start_step
+    wanted = {
+        "step": None if opening else here.step,
+        "block": None if opening and here.block == shown.start_block else here.block,
+        "request": here.request,
+    }
     for name, value in wanted.items():
         if value is None:
             st.query_params.pop(name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkv.engine.vllm.chain import chain_keys
 from simkv.events.digests import request_digests
 from simkv.events.folds.pool import PoolState
 from simkv.ui import text
@@ -56,8 +57,8 @@ def _content(shown: Shown, state: PoolState, block: int, with_digest: bool) -> l
     if position == 0:
         facts.append(Fact("parent", "none: first block of a prompt"))
     else:
-        parent = parent_of(state, block)
-        label = "not found" if parent is None else f"block {parent:,}"
+        parent = parent_of(shown, state, block)
+        label = "not in the cache" if parent is None else f"block {parent:,}"
         facts.append(Fact("parent", label, block=parent, hint="the block before it in the hash chain"))
     if writer >= 0:
         facts.append(
@@ -124,17 +125,17 @@ def idle(shown: Shown, state: PoolState, block: int) -> str:
     return text.seconds(float(time[state.step] - time[since]))
 
 
-def parent_of(state: PoolState, block: int) -> int | None:
+def parent_of(shown: Shown, state: PoolState, block: int) -> int | None:
     """The block before this one in its chain, as it lies in the pool now; ``None`` if it cannot be told."""
     writer, position, group = int(state.writer[block]), int(state.position[block]), int(state.group[block])
     if writer < 0 or position <= 0:
         return None
-    for owner in [int(r) for r in state.owners(block)]:
-        table = state.tables(owner)[group]
-        at = np.flatnonzero(table == block)
-        if len(at) and at[0] > 0:
-            return int(table[at[0] - 1])
-    same = np.flatnonzero((state.writer == writer) & (state.position == position - 1) & (state.group == group) & (state.key != 0))
+    hashed = shown.run.resolved.hash_block_size
+    keys = chain_keys(shown.run.workload, writer, hashed)
+    before = position * group_block_size(shown, group) // hashed - 1
+    if before >= len(keys):
+        return None
+    same = np.flatnonzero((state.key == keys[before]) & (state.group == group))
     return int(same[0]) if len(same) else None
 
 
@@ -153,18 +154,36 @@ def digest(shown: Shown, writer: int, position: int) -> str:
     return found[position].hex() if position < len(found) else text.NO_DATA
 
 
-def next_victims(shown: Shown, state: PoolState, count: int = 6) -> list[Fact]:
-    """The head of the free queue: what each block holds and how long nobody has used it."""
+def next_victims(shown: Shown, state: PoolState, most: int = 6) -> list[Fact]:
+    """The head of the free queue, neighbours of the same request told together: what dies next and how long it has been idle.
+
+    Args:
+        most: rows returned.
+    """
+    queue = state.free_queue()
+    writer = np.where(state.key[queue] != 0, state.writer[queue], -1)
+    cuts = np.flatnonzero((np.diff(writer) != 0) | (np.diff(state.since[queue]) != 0)) + 1
+    starts = np.concatenate([[0], cuts]) if len(queue) else np.zeros(0, np.int64)
+    ends = np.concatenate([cuts, [len(queue)]])
     rows = []
-    for place, block in enumerate(state.free_queue()[:count].tolist(), start=1):
-        rows.append(Fact(f"{place}", f"block {block:,} · {victim(shown, state, block)}", block=block))
+    for a, b in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True):
+        place = f"{a + 1:,}" if b - a == 1 else f"{a + 1:,}–{b:,}"
+        rows.append(
+            Fact(
+                place,
+                victim(shown, state, int(queue[a]), b - a),
+                block=int(queue[a]),
+                hint="place in the free queue; select the first block",
+            )
+        )
     return rows
 
 
-def victim(shown: Shown, state: PoolState, block: int) -> str:
-    """What dies with a block, in words."""
+def victim(shown: Shown, state: PoolState, block: int, count: int) -> str:
+    """What dies with ``count`` neighbours in the queue that start with ``block``, in words."""
     if not state.key[block]:
-        return "nothing cached"
+        return f"block {block:,}, nothing cached" if count == 1 else f"{count:,} blocks, nothing cached"
     writer = int(state.writer[block])
-    whose = shown.run.workload.id(writer) if writer >= 0 else "unknown"
-    return f"{whose}, idle {idle(shown, state, block)}"
+    whose = shown.run.workload.id(writer) if writer >= 0 else "an unknown request"
+    what = f"block {block:,}" if count == 1 else f"{count:,} blocks"
+    return f"{what} of {whose}, idle {idle(shown, state, block)}"

@@ -23,6 +23,8 @@ from simkv.ui.timeline import Timeline
 from simkv.ui.verdict import Story
 
 MAX_FRAMES = 2000
+MAX_CHANGES = 12_000_000
+"""Changes of block state sent to the browser, about a byte each on the wire; a run with more gets fewer frames."""
 KEPT_STATES = 6
 MAP_HEIGHT = 392
 
@@ -84,10 +86,31 @@ class Shown:
         """Index of the last step; 0 if there was none."""
         return max(0, len(self.run.steps) - 1)
 
-    @property
+    def frame_step(self, step: int) -> int:
+        """The step of the first frame at or after ``step``: the map shows frames, and one frame may sum up several steps."""
+        inside = max(0, min(self.last_step, step))
+        if self.history is None:
+            return inside
+        return int(self.history.frames[np.searchsorted(self.history.frames, inside)])
+
+    def frame_first_step(self, step: int) -> int:
+        """The first of the steps that the frame ending with ``step`` sums up."""
+        if self.history is None:
+            return step
+        at = int(np.searchsorted(self.history.frames, step))
+        return int(self.history.frames[at - 1]) + 1 if at else 0
+
+    @cached_property
     def start_step(self) -> int:
         """Where the page opens."""
-        return story_step(self.run.steps)
+        return self.frame_step(story_step(self.timeline))
+
+    @cached_property
+    def start_block(self) -> int | None:
+        """The block the page opens on: the next victim at ``start_step``."""
+        state = self.state(self.start_step)
+        queue = state.free_queue() if state is not None else np.zeros(0, np.int32)
+        return int(queue[0]) if len(queue) else None
 
     def state(self, step: int) -> PoolState | None:
         """The pool after a step; ``None`` without a log."""
@@ -130,18 +153,22 @@ class Shown:
         )
 
 
-def story_step(steps: npt.NDArray[Any]) -> int:
-    """The step to open at: the middle of the busiest eviction, else the fullest pool, else the last step."""
+def story_step(timeline: Timeline) -> int:
+    """The step to open at: evictions under way and the windowed hit rate at its lowest, else the fullest pool, else the end."""
+    steps = timeline.steps
     if not len(steps):
         return 0
-    removed = steps["removed"].astype(np.float64)
+    t, removed = timeline, steps["removed"]
+    busy = 0.5 * t.looked_up(len(steps) - 1) if t.window >= t.duration else 0.5 * float(steps["queries"].sum()) * t.window / t.duration
+    candidates = [int(s) for s in t.samples(200) if t.time[s] >= t.time[0] + 2 * t.window and t.evictions(int(s)) > 0]
+    rated = [(t.hit_rate(s), s) for s in candidates if t.looked_up(s) >= busy]
+    if rated:
+        lowest = min(rated)[1]
+        near = slice(max(0, lowest - 20), lowest + 20)
+        return near.start + int(np.argmax(removed[near]))
     if removed.any():
-        width = max(1, len(steps) // 50)
-        busy = np.convolve(removed, np.ones(width), mode="same")
-        around = int(np.argmax(busy))
-        low = max(0, around - width)
-        return low + int(np.argmax(removed[low : around + width + 1]))
-    return int(np.argmin(steps["free"])) if steps["free"].any() else len(steps) - 1
+        return int(np.argmax(removed))
+    return int(np.argmin(steps["free"]))
 
 
 def fold(shown: Shown) -> Shown:
@@ -153,10 +180,11 @@ def fold(shown: Shown) -> Shown:
         )
     if not len(log.steps):
         return dataclasses.replace(shown, note="No step was made, so there is nothing to draw.")
-    history = block_history(log, MAX_FRAMES)
-    start = int(np.searchsorted(history.frames, story_step(shown.run.steps), side="right")) - 1
-    meta = {"run": shown.digest, "start": max(0, start), "time_unit": shown.time_unit, "t0": 0.0, "height": MAP_HEIGHT}
-    return dataclasses.replace(shown, history=history, blob=payload(encode(history), meta))
+    history = block_history(log, MAX_FRAMES, MAX_CHANGES)
+    shown = dataclasses.replace(shown, history=history)
+    start = int(np.searchsorted(history.frames, shown.start_step))
+    meta = {"run": shown.digest, "start": start, "time_unit": shown.time_unit, "t0": 0.0, "height": MAP_HEIGHT}
+    return dataclasses.replace(shown, blob=payload(encode(history), meta))
 
 
 def unlimited_blocks(run: Run) -> int:

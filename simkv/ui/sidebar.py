@@ -16,13 +16,13 @@ from simkv.ui.config import SALTS, Config
 
 BIND: Any = "query-params"
 KINDS = ("Trace", "Generator", "Upload")
-LIMITS = ("250", "500", "1,000", "2,000", "4,000", "8,000", "all")
+LIMITS = ("100", "250", "500", "1,000", "2,000", "4,000", "8,000", "all")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256, 512)
 UPLOAD_TYPES = ["jsonl", "json", "csv", "gz", "txt"]
 MAX_UPLOAD_MB = 200
 
-DEFAULT_TRACE = "Mooncake conversation"
-DEFAULT_LIMIT = "1,000"
+DEFAULT_TRACE = "Claude Code"
+DEFAULT_LIMIT = "250"
 DEFAULT_BLOCKS = 16_384
 DEFAULT_GENERATOR_REQUESTS = 1_000
 
@@ -137,7 +137,7 @@ def _upload() -> tuple[Config | None, bytes | None]:
 def _engine() -> EngineSettings:
     st.subheader("Engine", anchor=False)
     block_size = st.select_slider("block_size", BLOCK_SIZES, 16, key="block_size", bind=BIND, help="Tokens per KV block (--block-size).")
-    memory = st.segmented_control("Memory", ("blocks", "GPU"), default="blocks", required=True, key="memory", bind=BIND, width="stretch")
+    memory = st.segmented_control("Memory", ("GPU", "blocks"), default="GPU", required=True, key="memory", bind=BIND, width="stretch")
     changes: dict[str, Any] = {"block_size": block_size}
     if memory == "GPU":
         names, cards = list(models()), list(gpus())

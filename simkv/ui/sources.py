@@ -16,7 +16,7 @@ TRACES: Mapping[str, tuple[str, str]] = {
     "Mooncake conversation": ("mooncake_conversation", "an hour of a public chat service (Kimi), every prompt's blocks named"),
     "Mooncake synthetic": ("mooncake_synthetic", "mixed long-context traffic, many shared documents"),
     "RAGPulse": ("ragpulse", "a week of questions to a university's RAG assistant"),
-    "Claude Code": ("claude_code", "45 coding-agent sessions, long and almost wholly repeated prompts"),
+    "Claude Code": ("claude_code", "coding-agent sessions: long prompts, each repeating almost all of the one before"),
     "LMCache mini-SWE": ("lmcache_miniswe", "an agent that mends code, real prompt text"),
     "LMCache tau-bench": ("lmcache_taubench", "a customer-service agent, real prompt text"),
     "Azure 2023 code": ("azure_code_2023", "lengths and times only: no content, so nothing can hit"),

@@ -90,6 +90,11 @@ class Timeline:
     def _elapsed(self, step: int) -> float:
         return max(min(self.window, float(self.time[step] - self.time[0])), 1e-9)
 
+    def looked_up(self, step: int) -> int:
+        """Prompt tokens looked up over the window that ends with ``step``."""
+        a, b = self._rows(step)
+        return int(self._queries[b] - self._queries[a])
+
     def hit_rate(self, step: int) -> float:
         """Token hit rate over the window that ends with ``step``; NaN where nothing was looked up."""
         a, b = self._rows(step)

@@ -98,7 +98,7 @@ def _latency(s: Story) -> str:
     waits = s.queue_p95_s > 5 and s.queue_p95_s > 0.5 * s.ttft_p95_s
     if waits:
         because = "memory is short" if s.preemptions else "requests come faster than this replica computes"
-        return f"Requests wait up to {text.seconds(s.queue_p95_s)} (p95) for admission: {because}."
+        return f"One request in 20 waits {text.seconds(s.queue_p95_s)} or longer for admission: {because}."
     return _preempted(s)
 
 

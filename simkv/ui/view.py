@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import streamlit as st
 
 from simkv import __version__
@@ -45,24 +46,21 @@ def _body(shown: Shown) -> None:
 
 def _map(shown: Shown, here: Cursor) -> None:
     block_map(shown.blob, key=MAP_KEY, on_select=lambda: from_map(shown, "sel"), on_frame=lambda: from_map(shown, "frame"))
-    marks, label = _marks(shown, here)
+    held, label = marks(shown, here)
     with st.container(key="remote"):
-        show_on_map(here.wish, shown.digest, step=here.step, block=here.block, marks=marks, label=label, key="remote_map")
+        show_on_map(here.wish, shown.digest, step=here.step, block=here.block, marks=held, label=label, key="remote_map")
 
 
-def _marks(shown: Shown, here: Cursor) -> tuple[list[int], str]:
-    """The blocks to outline: those of the selected block's only owner, else of the selected request."""
+def marks(shown: Shown, here: Cursor) -> tuple[list[int], str]:
+    """The blocks to make stand out, and what they are: all blocks of who holds the selected block, else of the selected request."""
     state = shown.state(here.step)
     if state is None:
         return [], ""
-    request = here.request
-    if here.block is not None and state.ref[here.block] == 1:
-        owners = state.owners(here.block)
-        request = int(owners[0]) if len(owners) else request
-    if request is None:
-        return [], ""
-    held = [int(b) for table in state.tables(request) for b in table if b > 0]
-    return held, f"the block table of {shown.run.workload.id(request)}"
+    owners = [int(r) for r in state.owners(here.block)] if here.block else []
+    requests_ = owners or ([here.request] if here.request is not None and here.block is None else [])
+    held = np.unique(np.concatenate([t for r in requests_ for t in state.tables(r)] or [np.zeros(0, np.int32)]))
+    names = [shown.run.workload.id(r) for r in requests_]
+    return held[held > 0].tolist(), text.some(names, 2)
 
 
 def _details(shown: Shown, here: Cursor) -> None:
@@ -81,7 +79,7 @@ def _details(shown: Shown, here: Cursor) -> None:
         rows = details.block_facts(shown, state, here.block, with_digest=bool(full))
         facts(rows, key="facts", title=f"Block {here.block:,} at step {here.step:,}", on_go=lambda: _go(shown, "facts"))
         st.toggle("SHA-256 digest", False, key="digest", help="The engine's own block_hash, computed now from the tokens.")
-    victims = details.next_victims(shown, state)
+    victims = details.next_victims(shown, state, 9 if here.block is None else 5)
     facts(
         victims,
         key="victims",

@@ -1,5 +1,5 @@
 // Controls around the painter. Everything between two releases of the mouse happens here, without the server.
-const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "evicted now"];
+const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "evicted in this frame"];
 const PLAY_S = 20; // a whole run at speed 1
 const remembered = new WeakMap();
 let wish = null; // what the server last wanted shown: a step, a block, a set of outlined blocks
@@ -12,12 +12,18 @@ const luminance = (css) => {
 export default function ({ data, parentElement, setStateValue }) {
   if (!(data instanceof Uint8Array)) return remote(data);
   const root = parentElement.querySelector(".map");
+  const meta = metaOf(data);
   const known = remembered.get(root);
-  if (known?.same(data)) return known.resume(setStateValue);
-  known?.stop();
-  const map = new BlockMap(root, data, setStateValue, known);
-  remembered.set(root, map);
-  return () => map.pause();
+  const mount = known?.run === meta.run ? known : { run: meta.run, map: null };
+  mount.send = setStateValue;
+  remembered.set(root, mount);
+  if (mount !== known) {
+    known?.map?.stop();
+    inflate(data).then((bytes) => {
+      if (remembered.get(root) === mount) mount.map = new BlockMap(root, new History(bytes, meta), mount, known?.map);
+    });
+  }
+  return () => mount.map?.pause(false);
 }
 
 // The second, invisible mount: tells every map of this page what the server wants shown.
@@ -28,19 +34,17 @@ function remote(detail) {
 }
 
 class BlockMap {
-  constructor(root, bytes, send, before) {
+  constructor(root, history, mount, before) {
     const pick = (selector) => root.querySelector(selector);
-    Object.assign(this, { root, bytes, send, timer: null, aborter: new AbortController() });
+    Object.assign(this, { root, history, mount, run: mount.run, timer: null, aborter: new AbortController() });
     this.cells = pick(".cells");
     this.slider = pick(".time");
     this.timeline = pick(".timeline");
     this.clock = pick(".clock");
     this.hover = pick(".hover");
     this.legend = pick(".legend");
-    this.history = new History(bytes);
     this.painter = new Painter(this.cells, this.history);
     this.painter.only = before?.painter.only ?? -1;
-    this.run = this.history.meta.run;
     this.slider.max = this.history.T - 1;
     this.build();
     this.listen();
@@ -49,13 +53,8 @@ class BlockMap {
     if (wish) this.show(wish);
   }
 
-  same(bytes) {
-    return bytes === this.bytes || (bytes.length === this.bytes.length && metaOf(bytes).run === this.run);
-  }
-
-  resume(send) {
-    this.send = send;
-    return () => this.pause();
+  send(name, value) {
+    this.mount.send(name, value);
   }
 
   stop() {
@@ -131,14 +130,17 @@ class BlockMap {
 
   seek(frame) {
     const to = Math.max(0, Math.min(this.history.T - 1, Math.round(frame)));
-    this.painter.paint(this.history.seek(to));
+    const range = this.history.seek(to);
+    const marks = this.wish?.marks.length && to === this.wish.frame ? this.wish.marks : null;
+    const same = marks === this.painter.marks;
+    this.painter.marks = marks;
+    this.painter.paint(same ? range : null);
     this.slider.value = to;
     this.refresh();
   }
 
   refresh() {
     const { history, painter } = this;
-    painter.marks = this.wish?.marks?.length && history.frame === this.wish.frame ? this.wish.marks : null;
     painter.draw();
     const clock = history.clock(history.frame);
     this.clock.textContent = clock;
@@ -154,8 +156,8 @@ class BlockMap {
 
   say(block) {
     this.hovering = false;
-    const marked = this.painter.marks ? `${this.wish.marks.length.toLocaleString("en")} blocks outlined: ${this.wish.label}` : "";
-    this.hover.textContent = block >= 0 ? `block ${block.toLocaleString("en")} · ${NAMES[this.history.state[block]]}` : marked;
+    const marked = this.painter.marks ? `${this.wish.marks.length.toLocaleString("en")} blocks of ${this.wish.label}` : "";
+    this.hover.textContent = block >= 0 ? `block ${block.toLocaleString("en")} · ${NAMES[this.history.state[block]]}${marked && ` · ${marked}`}` : marked;
   }
 
   release() {
@@ -169,6 +171,12 @@ class BlockMap {
     if (tell) this.send("sel", block < 0 ? null : { block, frame: this.history.frame });
   }
 
+  clear() {
+    this.wish = null;
+    this.select(-1);
+    this.seek(this.history.frame);
+  }
+
   // A wish names the run it is about: it may arrive before that run's history. Only a new number moves the map, so a slow
   // answer to an earlier release never pulls back a slider that has moved on; outlines are taken over always.
   show(detail) {
@@ -176,14 +184,12 @@ class BlockMap {
     const moves = detail.seq !== this.wish?.seq;
     const frame = this.history.frameOf(detail.step);
     this.wish = { ...detail, frame };
+    this.hovering = false;
     if (moves) {
       this.pause(false);
       this.painter.selected = Number.isInteger(detail.block) ? detail.block : -1;
-      this.painter.paint(this.history.seek(frame));
-      this.slider.value = frame;
     }
-    this.hovering = false;
-    this.refresh();
+    this.seek(moves ? frame : this.history.frame);
   }
 
   pickOut(state) {
@@ -256,7 +262,7 @@ class BlockMap {
       if (to >= 0 && to < history.n) this.select(to, false);
       if (painter.zoomed) this.follow();
     } else if (event.key === "Enter") this.select(Math.max(0, painter.selected));
-    else if (event.key === "Escape") this.select(-1);
+    else if (event.key === "Escape") this.clear();
     else if (todo) this.act(todo);
     else return;
     event.preventDefault();

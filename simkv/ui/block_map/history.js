@@ -1,38 +1,33 @@
-// The blob: header <u4 n, T, K>, offsets u4[T], index u4[K], first u1[n], state u1[K], pad to 8, times f8[T], frames u4[T], then JSON.
+// The blob: u4 length of the JSON, JSON, then deflated: header <u4 n, T, K>, offsets u4[T], index u4[K], first u1[n], state u1[K],
+// pad to 8, times f8[T], frames u4[T].
 const KEYFRAME = 32;
 const KINDS = 6;
 
-function sizes(bytes) {
-  const head = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const [n, T, K] = [0, 4, 8].map((o) => head.getUint32(o, true));
-  const times = Math.ceil((12 + 4 * T + 4 * K + n + K) / 8) * 8;
-  return { n, T, K, times, meta: times + 12 * T };
-}
+const headLength = (blob) => new DataView(blob.buffer, blob.byteOffset, 4).getUint32(0, true);
+const metaOf = (blob) => JSON.parse(new TextDecoder().decode(blob.subarray(4, 4 + headLength(blob))));
 
-function metaOf(bytes) {
-  const { meta } = sizes(bytes);
-  return meta < bytes.length ? JSON.parse(new TextDecoder().decode(bytes.subarray(meta))) : {};
+async function inflate(blob) {
+  const stream = new Blob([blob.subarray(4 + headLength(blob))]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 class History {
-  constructor(bytes) {
-    const { n, T, K, times } = sizes(bytes);
+  constructor(bytes, meta) {
+    const [n, T, K] = new Uint32Array(bytes.buffer, 0, 3);
     let at = 12;
     const take = (Type, count) => {
-      const size = count * Type.BYTES_PER_ELEMENT;
-      const out = new Type(bytes.slice(at, at + size).buffer); // a copy: views need alignment
-      at += size;
+      const out = new Type(bytes.slice(at, at + count * Type.BYTES_PER_ELEMENT).buffer); // a copy: views need alignment
+      at += count * Type.BYTES_PER_ELEMENT;
       return out;
     };
-    Object.assign(this, { n, T, K });
+    Object.assign(this, { n, T, K, meta });
     this.offsets = take(Uint32Array, T);
     this.index = take(Uint32Array, K);
     const first = take(Uint8Array, n);
     this.changes = take(Uint8Array, K);
-    at = times;
+    at = Math.ceil(at / 8) * 8;
     this.times = take(Float64Array, T);
     this.steps = take(Uint32Array, T);
-    this.meta = metaOf(bytes);
     this.state = first.slice();
     this.frame = 0;
     this.prepare();
@@ -74,13 +69,13 @@ class History {
     return ahead < 0 || ahead > KEYFRAME ? null : [a, b];
   }
 
-  // The last frame that starts at or before a step of the run.
+  // The first frame at or after a step of the run.
   frameOf(step) {
     let [low, high] = [0, this.T - 1];
     while (low < high) {
-      const mid = (low + high + 1) >> 1;
-      if (this.steps[mid] <= step) low = mid;
-      else high = mid - 1;
+      const mid = (low + high) >> 1;
+      if (this.steps[mid] >= step) high = mid;
+      else low = mid + 1;
     }
     return low;
   }

@@ -43,17 +43,21 @@ class Painter {
     this.repalette();
   }
 
-  // With one state picked out the others step back towards the background.
+  // With one state picked out, or some blocks marked, the others step back towards the background.
   repalette() {
-    const base = rgb(this.dark ? "#16181d" : "#ffffff");
-    const faded = (c) => rgb(c).map((v, i) => Math.round(base[i] + (v - base[i]) * 0.22));
+    const base = rgb(this.dark ? "#12151a" : "#ffffff");
+    const faded = (c) => rgb(c).map((v, i) => Math.round(base[i] + (v - base[i]) * 0.25));
     this.lut = Uint32Array.from(this.colours, (c, i) => pack(this.only < 0 || this.only === i ? rgb(c) : faded(c)));
+    this.fadedLut = Uint32Array.from(this.colours, (c) => pack(faded(c)));
   }
 
   paint(range) {
     const { state, index, n } = this.history;
-    const { pixels, lut } = this;
-    if (range) for (let k = range[0]; k < range[1]; k++) pixels[index[k]] = lut[state[index[k]]];
+    const { pixels, lut, fadedLut } = this;
+    if (this.marks) {
+      for (let b = 0; b < n; b++) pixels[b] = fadedLut[state[b]];
+      for (const b of this.marks) pixels[b] = lut[state[b]];
+    } else if (range) for (let k = range[0]; k < range[1]; k++) pixels[index[k]] = lut[state[index[k]]];
     else for (let b = 0; b < n; b++) pixels[b] = lut[state[b]];
     this.small.getContext("2d").putImageData(this.image, 0, 0);
   }
@@ -65,7 +69,6 @@ class Painter {
     ctx.imageSmoothingEnabled = cell < 1;
     ctx.drawImage(this.small, this.x, this.y, cols * cell, rows * cell);
     if (cell >= 4) this.grid();
-    if (this.marks) for (const b of this.marks) this.outline(b, cell >= 8 ? 2 : 1, 0);
     if (this.selected >= 0) this.outline(this.selected, 2 * this.dpr, cell < 8 ? 4 : 1);
   }
 

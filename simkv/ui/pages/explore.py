@@ -63,7 +63,7 @@ def _job(config: Config, workload: Workload, found: Resolved, status: st.delta_g
     small = seconds < replaying.SMALL_S
     with status:
         if small:
-            st.caption(f"{len(workload):,} requests: small enough to recompute at every change.")
+            st.caption(f"{len(workload):,} requests, {found.num_gpu_blocks:,} blocks: small enough to recompute at every change.")
         else:
             partial = known is not None and known.result is not None and known.result.run.status == "partial"
             label = "Run again to the end" if partial else "Run"

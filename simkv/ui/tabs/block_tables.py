@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from simkv.events.folds.pool import PoolState
 from simkv.diagnosis.why import Miss, why_missed
+from simkv.events.folds.pool import PoolState
 from simkv.ui import cursor, details, text
 from simkv.ui.shown import Shown
 

@@ -39,6 +39,6 @@ def columns(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, Any]:
 def draw(shown: Shown, state: PoolState) -> None:
     """Draw the tab."""
     st.caption("The block map as a table, at the shown step. Sort by a column's head; search with the magnifier.")
-    st.dataframe(columns(shown, state), hide_index=True, height=320, alt="State of every block at the shown step")
+    st.dataframe(columns(shown, state), hide_index=True, height=320, placeholder="", alt="State of every block at the shown step")
     if state.num_blocks > ROWS:
         st.caption(f"The first {ROWS:,} blocks.")

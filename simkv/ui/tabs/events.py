@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import streamlit as st
 
 from simkv.events import layout as ev
@@ -44,26 +45,31 @@ BLOCK_EVENTS = frozenset(
 
 def sentence(kind: int, arg: int) -> str:
     """An event in words, without its request."""
-    return SENTENCES[kind].format(arg=f"{arg:,}")
+    words = SENTENCES[kind].format(arg=f"{arg:,}")
+    return words.replace("1 tokens", "1 token").replace("1 full blocks", "1 full block") if arg == 1 else words
 
 
 def columns(
-    shown: Shown, log: EventLog, step: int, kinds: frozenset[int] | None = None, most: int = ROWS
+    shown: Shown, log: EventLog, first: int, last: int, kinds: frozenset[int] | None = None, most: int = ROWS
 ) -> tuple[dict[str, list[Any]], int]:
-    """The step's events as columns, at most ``most`` of them, and how many there are.
+    """The events of steps ``first … last`` as columns, at most ``most`` of them, and how many there are.
 
     Args:
         kinds: only these kinds; ``None`` takes all.
     """
     name = shown.run.workload.id
-    rows = log.events[log.turn_slice(step)]
+    span = slice(log.turn_slice(first).start, log.turn_slice(last).stop)
+    rows = log.events[span]
     what = rows["kind"] & ev.KIND_MASK
+    at = np.arange(span.start, span.stop)
     if kinds is not None:
-        keep = [int(k) in kinds for k in what]
-        rows, what = rows[keep], what[keep]
+        keep = np.isin(what, list(kinds))
+        rows, what, at = rows[keep], what[keep], at[keep]
     total = len(rows)
     rows, what = rows[:most], what[:most]
+    steps = np.searchsorted(log.steps["first_event"], at[:most], side="right") - 1
     return {
+        "step": steps.tolist(),
         "event": [ev.KIND_NAMES[int(k)] for k in what],
         "request": [name(int(r)) if r >= 0 else "" for r in rows["req"]],
         "what happened": [sentence(int(k), int(a)) for k, a in zip(what, rows["arg"], strict=True)],
@@ -81,15 +87,21 @@ FILTERS: dict[str, frozenset[int] | None] = {
 
 def draw(shown: Shown, log: EventLog, step: int) -> None:
     """Draw the tab."""
-    row = shown.run.steps[step]
+    first = shown.frame_first_step(step)
     chosen = st.segmented_control(
         "Which events", list(FILTERS), default="all", required=True, key="event_filter", label_visibility="collapsed"
     )
-    data, total = columns(shown, log, step, FILTERS[str(chosen)])
-    when = f"at {text.clock(float(row['time']))}, taking {text.seconds(float(row['duration']))}, " if shown.time_unit == "seconds" else ""
+    data, total = columns(shown, log, first, step, FILTERS[str(chosen)])
+    rows = shown.run.steps[first : step + 1]
+    which = f"Step {step:,}" if first == step else f"Steps {first:,} to {step:,} (one frame of the map)"
+    when = (
+        f", {text.clock(float(rows['time'][0]))} on for {text.seconds(float(rows['duration'].sum()))}"
+        if shown.time_unit == "seconds"
+        else ""
+    )
     st.caption(
-        f"Step {step:,} {when}computed {int(row['prefill']):,} prefill tokens and {int(row['decode']):,} decodes; "
-        f"{int(row['running']):,} requests running, {int(row['waiting']):,} waiting. {total:,} events."
+        f"{which}{when}: {int(rows['prefill'].sum()):,} prefill tokens, {int(rows['decode'].sum()):,} decodes; at the end "
+        f"{int(rows['running'][-1]):,} requests running, {int(rows['waiting'][-1]):,} waiting. {total:,} events."
     )
     if not total:
         st.info("Nothing of this kind happened in this step.")
@@ -108,7 +120,8 @@ def draw(shown: Shown, log: EventLog, step: int) -> None:
         on_select=pick,
         selection_mode="single-row",
         key=key,
-        alt="Events of the step",
+        placeholder="",
+        alt="Events of the shown frame",
         column_config={
             "block": st.column_config.NumberColumn(format="localized"),
             "what happened": st.column_config.TextColumn(width="large"),

@@ -23,7 +23,9 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
     return {
         "place": list(range(1, len(queue) + 1)),
         "block": queue.tolist(),
-        "dies after": [f"{i:,} allocations" if i else "next allocation" for i in range(len(queue))],
+        "dies after": ["the next allocation", "1 more allocation", *(f"{i:,} more allocations" for i in range(2, len(queue)))][
+            : len(queue)
+        ],
         "written by": [name(int(w)) if c and w >= 0 else "" for w, c in zip(writer, cached, strict=True)],
         "holds": [details.token_range(shown, state, int(b)) if c else "nothing cached" for b, c in zip(queue, cached, strict=True)],
         "idle": [details.idle(shown, state, int(b)) for b in queue],

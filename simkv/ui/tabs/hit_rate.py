@@ -27,7 +27,7 @@ def columns(shown: Shown, points: int = POINTS) -> dict[str, list[Any]]:
         f"hit rate, {t.window_name}": curve("hit_rate"),
         "hit rate since the start": curve("lifetime_hit_rate"),
         "KV usage, live requests": curve("usage"),
-        f"evictions, {t.window_name}": curve("evictions"),
+        f"evictions / {'s' if shown.time_unit == 'seconds' else 'step'}, {t.window_name}": curve("evictions"),
     }
 
 
@@ -40,25 +40,31 @@ def figure(shown: Shown, step: int) -> Any:
     seconds = shown.time_unit == "seconds"
     x = [v / 60 for v in data["time"]] if seconds else data["time"]
     names = list(data)[2:]
-    f: Figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)
+    f: Figure = make_subplots(rows=3, cols=1, shared_xaxes=True, row_heights=[0.5, 0.22, 0.28], vertical_spacing=0.06)
     looks: tuple[tuple[str, str, int], ...] = (
         ("#2f6db3", "solid", 1),
         ("#8ec4e8", "solid", 1),
-        ("#14748a", "dot", 1),
-        ("#d1495b", "solid", 2),
+        ("#14748a", "solid", 2),
+        ("#d1495b", "solid", 3),
     )
     for name, (colour, dash, row) in zip(names, looks, strict=True):
         f.add_trace(Scatter(x=x, y=data[name], name=name, mode="lines", line={"color": colour, "dash": dash, "width": 2}), row=row, col=1)
     if math.isfinite(shown.ceiling):
         f.add_hline(
-            shown.ceiling, line={"dash": "dash", "width": 1, "color": "#888888"}, annotation_text="unlimited pool, whole run", row=1, col=1
+            shown.ceiling,
+            line={"dash": "dash", "width": 1, "color": "#888888"},
+            annotation_text="no evictions",
+            annotation_position="top left",
+            row=1,
+            col=1,
         )
     now = shown.timeline.time[step] / (60 if seconds else 1)
     f.add_vline(now, line={"width": 1, "color": "#888888"})
     f.update_yaxes(tickformat=".0%", rangemode="tozero", row=1, col=1)
-    f.update_yaxes(rangemode="tozero", title_text="evictions / s" if seconds else "evictions / step", row=2, col=1)
-    f.update_xaxes(title_text="simulated time (minutes)" if seconds else "step", row=2, col=1)
-    f.update_layout(height=380, margin={"l": 10, "r": 10, "t": 30, "b": 10}, legend={"orientation": "h", "y": 1.12}, hovermode="x unified")
+    f.update_yaxes(tickformat=".0%", range=[0, 1.02], row=2, col=1)
+    f.update_yaxes(rangemode="tozero", row=3, col=1)
+    f.update_xaxes(title_text="simulated time (minutes)" if seconds else "step", row=3, col=1)
+    f.update_layout(height=420, margin={"l": 10, "r": 10, "t": 30, "b": 10}, legend={"orientation": "h", "y": 1.12}, hovermode="x unified")
     return f
 
 
@@ -67,7 +73,8 @@ def draw(shown: Shown, step: int) -> None:
     t = shown.timeline
     st.caption(
         f"Hit rate = cached ÷ looked-up prompt tokens. “{t.window_name}” is what a dashboard's rate() shows; “since the start” is what "
-        "the raw counters divided give, and it hides a decline. The grey line is the shown step."
+        "the raw counters divided give, and it hides a decline. The dashed line is the hit rate of the whole run "
+        "with a pool that never evicts, the upright line the shown step."
     )
     alt = f"Hit rate over time; over the whole run {text.percent(shown.story.hit_rate)}"
     st.plotly_chart(figure(shown, step), width="stretch", key="hit_rate_chart", alt=alt)

@@ -83,6 +83,7 @@ def draw(shown: Shown) -> None:
         on_select=pick,
         selection_mode="single-row",
         key=key,
+        placeholder="",
         alt="All requests with prompt tokens, cached tokens and latencies",
         column_config={
             "arrives": duration,
