@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import streamlit as st
 
 from simkv.ui import text
@@ -22,11 +25,21 @@ class Card:
     curve: tuple[float, ...]
 
 
-def cards(timeline: Timeline, step: int, hit_rate: float, ttft_p95_s: float, evicted: int, preemptions: int) -> list[Card]:
+def cards(
+    timeline: Timeline,
+    curves: Mapping[str, npt.NDArray[np.float64]],
+    step: int,
+    *,
+    hit_rate: float,
+    ttft_p95_s: float,
+    evicted: int,
+    preemptions: int,
+) -> list[Card]:
     """The cards at a step.
 
     Args:
         timeline: the run's windowed figures.
+        curves: their courses (``simkv.metrics.series.series`` with the same window).
         step: the moment shown.
         hit_rate: of the whole run, as are ``ttft_p95_s``, ``evicted`` (keys) and ``preemptions``.
     """
@@ -41,7 +54,7 @@ def cards(timeline: Timeline, step: int, hit_rate: float, ttft_p95_s: float, evi
             f"{text.percent(hit_rate)} whole run",
             "Prompt tokens found in the prefix cache ÷ prompt tokens looked up, counted at admission: "
             "rate(vllm:prefix_cache_hits_total) ÷ rate(vllm:prefix_cache_queries_total) over this window.",
-            tuple(t.curve("hit_rate")),
+            _known(curves["hit_rate"]),
         ),
         Card(
             "KV usage, live requests",
@@ -49,28 +62,28 @@ def cards(timeline: Timeline, step: int, hit_rate: float, ttft_p95_s: float, evi
             f"{text.percent(mean_usage)} mean",
             "Blocks held by live requests ÷ usable blocks (vllm:kv_cache_usage_perc). Cached blocks that nobody holds count as free, "
             "so evictions can be frequent while this is low.",
-            tuple(t.curve("usage")),
+            _known(curves["usage"]),
         ),
         Card(
             f"Evictions / {per}, {window}",
             _rate(t.evictions(step)),
             f"{evicted:,} whole run",
             "Blocks whose key left the prefix cache because the block was needed (BlockRemoved events).",
-            tuple(t.curve("evictions")),
+            _known(curves["evictions_per_s"]),
         ),
         Card(
             f"TTFT p95, {window}",
             show_time(t.ttft(step)),
             f"{show_time(ttft_p95_s)} whole run",
             "95th percentile of the time from arrival to first token, over requests whose first token came within this window.",
-            tuple(t.curve("ttft")),
+            _known(curves["ttft_p95"]),
         ),
         Card(
             "Preemptions so far",
             f"{t.preemptions(step):,}",
             f"{preemptions:,} whole run",
             "Running requests thrown out of the batch because no block was free; they are computed again (vllm:num_preemptions_total).",
-            tuple(t.curve("preemptions")),
+            _known(curves["preemptions"]),
         ),
     ]
 
@@ -90,6 +103,10 @@ def draw(shown: list[Card]) -> None:
             delta_color="off",
             delta_arrow="off",
         )
+
+
+def _known(curve: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(curve[np.isfinite(curve)].tolist())
 
 
 def _rate(value: float) -> str:

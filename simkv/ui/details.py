@@ -63,7 +63,7 @@ def _content(shown: Shown, state: PoolState, block: int, with_digest: bool) -> l
     if writer >= 0:
         facts.append(
             Fact(
-                "holds",
+                "tokens",
                 f"{token_range(shown, state, block)} of {shown.run.workload.id(writer)}",
                 request=writer,
                 hint="the request that computed it",
@@ -76,7 +76,7 @@ def token_range(shown: Shown, state: PoolState, block: int) -> str:
     """Which tokens of its writer's prompt and output the block holds."""
     size = group_block_size(shown, int(state.group[block]))
     position = int(state.position[block])
-    return f"tokens {position * size:,}–{(position + 1) * size - 1:,}"
+    return f"{position * size:,}–{(position + 1) * size - 1:,}"
 
 
 def group_block_size(shown: Shown, group: int) -> int:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from simkv.errors import SimkvError
 from simkv.events.folds.block_map import BlockHistory, block_history, encode
 from simkv.events.folds.pool import PoolFold, PoolState
+from simkv.metrics.series import series
 from simkv.replay import Run
 from simkv.ui.block_map.payload import payload
 from simkv.ui.config import Config
@@ -51,6 +52,7 @@ class Shown:
     blob: bytes = b""
     note: str = ""
     _states: OrderedDict[int, PoolState] = field(default_factory=OrderedDict, repr=False)
+    _curves: dict[int, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict, repr=False)
     _fold: PoolFold | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -70,6 +72,12 @@ class Shown:
     def timeline(self) -> Timeline:
         """Windowed figures."""
         return Timeline(self.run.steps, self.run.requests, max(1, self.run.resolved.num_gpu_blocks - 1), self.time_unit)
+
+    def curves(self, points: int) -> dict[str, npt.NDArray[np.float64]]:
+        """The run's series at ``points`` moments, with the cards' window; kept."""
+        if points not in self._curves:
+            self._curves[points] = series(self.run, points, self.timeline.window)
+        return self._curves[points]
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the page says about a moment: rates over the window before it, gauges at it. Plain arithmetic over the step table."""
+"""What the page says about a moment: rates over the window before it, gauges at it (courses: simkv/metrics/series.py)."""
 
 from __future__ import annotations
 
@@ -101,11 +101,6 @@ class Timeline:
         queries = int(self._queries[b] - self._queries[a])
         return float(self._hits[b] - self._hits[a]) / queries if queries else math.nan
 
-    def lifetime_hit_rate(self, step: int) -> float:
-        """Token hit rate since the start of the run: what the raw counters divided give."""
-        b = self._rows(step)[1]
-        return float(self._hits[b]) / int(self._queries[b]) if self._queries[b] else math.nan
-
     def usage(self, step: int) -> float:
         """Share of blocks held by live requests after ``step``; cached blocks nobody holds count as free."""
         return 1 - float(self.steps["free"][step]) / self.usable_blocks if len(self.steps) else math.nan
@@ -136,11 +131,3 @@ class Timeline:
             return np.zeros(0, np.int64)
         moments = np.linspace(self.time[0], self.time[-1], n)
         return np.unique(np.maximum(np.searchsorted(self.time, moments, side="right") - 1, 0))
-
-    def curve(self, name: str, n: int = 40) -> list[float]:
-        """A figure at ``samples(n)``; moments without data are left out."""
-        return [v for v in self.values(name, n) if math.isfinite(v)]
-
-    def values(self, name: str, n: int) -> list[float]:
-        """A figure at ``samples(n)``; NaN where there is no data."""
-        return [float(getattr(self, name)(int(s))) for s in self.samples(n)]

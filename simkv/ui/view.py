@@ -31,7 +31,16 @@ def _body(shown: Shown) -> None:
     here = cursor(shown)
     s = shown.story
     if len(shown.run.steps):
-        cards.draw(cards.cards(shown.timeline, here.step, s.hit_rate, s.ttft_p95_s, s.evicted, s.preemptions))
+        found = cards.cards(
+            shown.timeline,
+            shown.curves(40),
+            here.step,
+            hit_rate=s.hit_rate,
+            ttft_p95_s=s.ttft_p95_s,
+            evicted=s.evicted,
+            preemptions=s.preemptions,
+        )
+        cards.draw(found)
     if shown.history is None:
         st.info(text.plain(shown.note, 300), icon=":material/grid_off:")
     else:

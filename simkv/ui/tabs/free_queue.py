@@ -27,7 +27,7 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
             : len(queue)
         ],
         "written by": [name(int(w)) if c and w >= 0 else "" for w, c in zip(writer, cached, strict=True)],
-        "holds": [details.token_range(shown, state, int(b)) if c else "nothing cached" for b, c in zip(queue, cached, strict=True)],
+        "holds tokens": [details.token_range(shown, state, int(b)) if c else "" for b, c in zip(queue, cached, strict=True)],
         "idle": [details.idle(shown, state, int(b)) for b in queue],
         "hash": [text.key_hex(int(k)) if k else "" for k in state.key[queue]],
     }

@@ -15,19 +15,18 @@ POINTS = 300
 
 def columns(shown: Shown, points: int = POINTS) -> dict[str, list[Any]]:
     """The curves as columns; ``None`` where there is no data."""
-    t = shown.timeline
-    steps = [int(s) for s in t.samples(points)]
-
-    def curve(name: str) -> list[float | None]:
-        return [v if math.isfinite(v) else None for v in t.values(name, points)]
-
+    data, t = shown.curves(points), shown.timeline
+    per = "s" if shown.time_unit == "seconds" else "step"
+    named = {
+        f"hit rate, {t.window_name}": "hit_rate",
+        "hit rate, last 1,000 requests": "hit_rate_last_1000",
+        "hit rate since the start": "hit_rate_total",
+        "KV usage, live requests": "usage",
+        f"evictions / {per}, {t.window_name}": "evictions_per_s",
+    }
     return {
-        "time": [float(t.time[s]) for s in steps],
-        "step": steps,
-        f"hit rate, {t.window_name}": curve("hit_rate"),
-        "hit rate since the start": curve("lifetime_hit_rate"),
-        "KV usage, live requests": curve("usage"),
-        f"evictions / {'s' if shown.time_unit == 'seconds' else 'step'}, {t.window_name}": curve("evictions"),
+        "time": data["time"].tolist(),
+        **{name: [v if math.isfinite(v) else None for v in data[c].tolist()] for name, c in named.items()},
     }
 
 
@@ -39,11 +38,12 @@ def figure(shown: Shown, step: int) -> Any:
     data = columns(shown)
     seconds = shown.time_unit == "seconds"
     x = [v / 60 for v in data["time"]] if seconds else data["time"]
-    names = list(data)[2:]
+    names = list(data)[1:]
     f: Figure = make_subplots(rows=3, cols=1, shared_xaxes=True, row_heights=[0.5, 0.22, 0.28], vertical_spacing=0.06)
     looks: tuple[tuple[str, str, int], ...] = (
         ("#2f6db3", "solid", 1),
-        ("#8ec4e8", "solid", 1),
+        ("#f0a202", "dot", 1),
+        ("#6fa8d8", "dash", 1),
         ("#14748a", "solid", 2),
         ("#d1495b", "solid", 3),
     )
@@ -72,9 +72,9 @@ def draw(shown: Shown, step: int) -> None:
     """Draw the tab."""
     t = shown.timeline
     st.caption(
-        f"Hit rate = cached ÷ looked-up prompt tokens. “{t.window_name}” is what a dashboard's rate() shows; “since the start” is what "
-        "the raw counters divided give, and it hides a decline. The dashed line is the hit rate of the whole run "
-        "with a pool that never evicts, the upright line the shown step."
+        f"Hit rate = cached ÷ looked-up prompt tokens. “{t.window_name}” is what a dashboard's rate() shows, “last 1,000 requests” the "
+        "engine's log line, “since the start” the raw counters divided, which hides a decline. Dashed: the whole run with a pool that "
+        "never evicts. Upright: the shown step."
     )
     alt = f"Hit rate over time; over the whole run {text.percent(shown.story.hit_rate)}"
     st.plotly_chart(figure(shown, step), width="stretch", key="hit_rate_chart", alt=alt)

@@ -1,0 +1,146 @@
+"""The page by AppTest: every state without an exception, every setting in the URL."""
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from simkv.ui import cursor, replaying
+from simkv.ui.pages import explore
+from simkv.ui.run_store import store
+
+APP = str(Path(__file__).resolve().parents[2] / "app.py")
+SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
+    monkeypatch.setattr(explore, "PATIENCE_S", 120.0)
+
+
+def open_app(**params: str) -> AppTest:
+    app = AppTest.from_file(APP, default_timeout=180)
+    for name, value in params.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception, app.exception
+    return app
+
+
+def headline(app: AppTest) -> str:
+    return str(next(h.value for h in app.subheader if "prompt tokens" in h.value))
+
+
+def test_it_opens_already_computed() -> None:
+    app = open_app()
+    assert "of prompt tokens came from the cache" in headline(app)
+    assert [m.label.split(",")[0] for m in app.metric] == ["Hit rate", "KV usage", "Evictions / s", "TTFT p95", "Preemptions so far"]
+    assert not app.error
+    assert "step" not in app.query_params
+
+
+def test_settings_in_the_url_are_taken_over() -> None:
+    app = open_app(**SMALL, block_size="32", max_num_seqs="4", enable_prefix_caching="false")
+    assert app.select_slider(key="block_size").value == 32
+    assert app.number_input(key="max_num_seqs").value == 4
+    assert "Prefix caching is off" in str(app.subheader[0].value) + "".join(str(h.value) for h in app.subheader)
+
+
+def test_nonsense_in_the_url_falls_back() -> None:
+    app = open_app(block_size="banana", limit="-7", step="99999999999", block="x", request="1e9", memory="tape")
+    assert app.select_slider(key="block_size").value == 16
+    assert "came from the cache" in headline(app)
+
+
+def test_a_changed_setting_recomputes_at_once() -> None:
+    app = open_app(**SMALL)
+    before = headline(app)
+    app.number_input(key="num_gpu_blocks").set_value(4000).run()
+    assert not app.exception
+    assert headline(app) != before
+    assert "small enough to recompute" in "".join(c.value for c in app.caption)
+
+
+def test_a_large_run_waits_for_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = open_app(**SMALL)
+    monkeypatch.setattr(replaying, "SMALL_S", 0.0)
+    app.number_input(key="num_gpu_blocks").set_value(500).run()
+    assert "press Run" in "".join(c.value for c in app.caption)
+    next(b for b in app.button if b.label == "Run").click().run()
+    assert not app.exception
+    assert "press Run" not in "".join(c.value for c in app.caption)
+
+
+def test_impossible_settings_are_a_sentence_over_the_last_result() -> None:
+    app = open_app(**SMALL)
+    app.number_input(key="num_gpu_blocks").set_value(10).run()
+    assert not app.exception
+    assert "max\\_model\\_len" in app.error[0].value
+    assert "last good result" in "".join(c.value for c in app.caption)
+    assert "came from the cache" in headline(app)
+
+
+def test_a_bad_first_setting_is_a_sentence_alone() -> None:
+    app = open_app(**{**SMALL, "num_gpu_blocks": "3"})
+    assert len(app.error) == 1
+    assert len(app.metric) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("x.jsonl", b'{"timestamp": 0, "input_length": -3, "output_length": 1, "hash_ids": [1]}\n', "line 1"),
+        ("<img src=x onerror=alert(1)>.jsonl", b"\x00\x01\x02", "unknown format"),
+        ("lfs.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n", "LFS"),
+        ("empty.jsonl", b"", ""),
+    ],
+)
+def test_a_bad_upload_is_a_sentence(name: str, data: bytes, expected: str) -> None:
+    app = open_app(source="Upload")
+    assert "Choose a trace file" in app.info[0].value
+    app.file_uploader(key="upload").set_value((name, data, "application/octet-stream")).run()
+    assert not app.exception
+    assert len(app.error) == 1
+    assert expected in app.error[0].value
+    assert "<img" not in app.error[0].value.replace("\\<img", "")
+
+
+def test_an_upload_is_replayed() -> None:
+    rows = [{"timestamp": i * 100, "input_length": 1024, "output_length": 8, "hash_ids": [1, 2 + i % 3]} for i in range(40)]
+    app = open_app(source="Upload", memory="blocks", num_gpu_blocks="200")
+    app.file_uploader(key="upload").set_value(("mine.jsonl", "\n".join(map(json.dumps, rows)).encode(), "text/plain")).run()
+    assert not app.exception
+    assert not app.error
+    assert "came from the cache" in headline(app)
+
+
+@pytest.mark.parametrize("tab", ["Free queue", "Block tables", "Events", "Hit rate over time", "Requests", "All blocks"])
+def test_every_tab_draws(tab: str) -> None:
+    app = open_app(**SMALL, tab=tab)
+    assert not app.error
+
+
+@pytest.mark.parametrize("generator", range(9))
+def test_every_generator_draws(generator: int) -> None:
+    from simkv.workload.generators import generators
+
+    chosen = generators()[generator]
+    app = open_app(source="Generator", generator=chosen.title, **{f"{chosen.name}.requests": "40"})
+    assert not app.error, app.error[0].value
+
+
+def test_salts_without_tenants_are_a_sentence() -> None:
+    app = open_app(source="Trace", trace="Mooncake conversation", limit="100", salts="per tenant")
+    assert "tenant" in app.error[0].value
+
+
+def test_a_link_shows_the_same_place() -> None:
+    open_app(**SMALL)
+    shown = next(j for j in store()._jobs.values()).result
+    assert shown is not None
+    frame = int(shown.history.frames[len(shown.history.frames) // 3])
+    again = open_app(**SMALL, step=str(frame), block="17", request="3")
+    here = again.session_state[cursor._SLOT]
+    assert (here.step, here.block, here.request) == (frame, 17, 3)
+    assert again.query_params["step"] in (str(frame), [str(frame)])
