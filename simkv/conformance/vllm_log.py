@@ -97,7 +97,7 @@ class _Replay:
             if record["k"] == "step":
                 self._turn(record)
             elif record["k"] == "stall":
-                self.compare.equal(record["s"], "stall", [self._id(r) for r in self._waiting()], record["wait"])
+                self.compare.equal(record["s"], "stall", [self._id(r) for r in self.engine.waiting()], record["wait"])
             elif record["k"] == "end":
                 self._end(record)
         if not ended and self.compare.difference is None:
@@ -106,13 +106,6 @@ class _Replay:
 
     def _id(self, r: int) -> str:
         return self.workload.id(int(r))
-
-    def _waiting(self) -> list[int]:
-        e, c = self.engine.state, self.engine.counters
-        if self.engine.config.priority:
-            return sorted((int(r) for r in e.queue["waiting"][: c.wait_len]), key=lambda r: int(e.reqs["queue_rank"][r]))
-        mask = e.queue.size - 1
-        return [int(e.queue[(int(c.wait_head) + i) & mask].waiting) for i in range(int(c.wait_len))]
 
     def _statistics(self) -> list[int]:
         return [int(self.engine.counters[name]) for name in COUNTERS]
@@ -175,7 +168,7 @@ class _Replay:
         equal(step, "pre", record["pre"], [self._id(r) for r in e.victims[: int(turn["preempted"])]])
         running = e.running[: int(c.running)]
         equal(step, "run", record["run"], [self._id(e.slots[s].req) for s in running])
-        equal(step, "wait", record["wait"], [self._id(r) for r in self._waiting()])
+        equal(step, "wait", record["wait"], [self._id(r) for r in self.engine.waiting()])
         self._pool(record, "")
         if "ref" in record:
             ref = e.blocks["ref"][: int(self.engine.config.num_blocks)]

@@ -109,7 +109,8 @@ def why_missed(run: Run, req: int, history: KeyHistory | None = None) -> Miss:
 def _first_missing(run: Run, req: int, hit: int, prompt: int, size: int, history: KeyHistory) -> Miss:
     w, block, name = run.workload, hit // size, run.workload.id(req)
     stride = size // run.resolved.hash_block_size
-    key = int(chain_keys(w, req, run.resolved.hash_block_size)[(block + 1) * stride - 1])
+    keys = chain_keys(w, req, run.resolved.hash_block_size, lora_path=run.resolved.profile.lora_path_in_key)
+    key = int(keys[(block + 1) * stride - 1])
     admitted = history.admission[req]
     stores = history.stores(key, admitted)
     where = f"block {block} (tokens {block * size:,} to {(block + 1) * size - 1:,})"

@@ -17,11 +17,14 @@ def fill_keys(req, runs, tokens, images, block_size, upto, out):  # type: ignore
     block_keys(req, runs, tokens, images, block_size, upto, out)
 
 
-def chain_keys(workload: Workload, i: int, hash_block_size: int, root: int | None = None) -> npt.NDArray[np.uint64]:
+def chain_keys(
+    workload: Workload, i: int, hash_block_size: int, root: int | None = None, *, lora_path: bool = True
+) -> npt.NDArray[np.uint64]:
     """The engine's 64-bit keys of request ``i``'s full hash blocks, prompt and output, for group 0.
 
     Args:
         root: start of the chain; default: that of the request's salt and adapter.
+        lora_path: ``Profile.lora_path_in_key``.
     """
     w = workload
     req = layout.zeros(1, layout.REQUEST)[0]
@@ -30,7 +33,8 @@ def chain_keys(workload: Workload, i: int, hash_block_size: int, root: int | Non
         req.first_image, req.num_images = w.first_image[i], w.first_image[i + 1] - w.first_image[i]
     if root is None:
         adapter = w.loras[w.lora[i]] if w.lora is not None and w.lora[i] >= 0 else None
-        root = root_key(w.salts[w.salt[i]] if w.salt is not None else "", adapter.name if adapter else "", adapter.path if adapter else "")
+        names = (adapter.name, adapter.path if lora_path else "") if adapter else ("", "")
+        root = root_key(w.salts[w.salt[i]] if w.salt is not None else "", *names)
     req.root = root
     count = int(w.num_prompt[i] + w.num_output[i]) // hash_block_size
     out = np.zeros(count, np.uint64)

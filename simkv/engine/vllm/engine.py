@@ -111,6 +111,17 @@ class VllmEngine:
         assert free_order(self.state.blocks, self.state.free_ring, self.counters, out) == len(out)
         return out
 
+    def waiting(self) -> list[int]:
+        """Requests in the waiting queue, head first."""
+        e, n = self.state, int(self.counters.wait_len)
+        if self.config.priority:
+            queued = e.queue["waiting"][:n]
+            x = e.reqs[queued]
+            order: list[int] = queued[np.lexsort((x["name_rank"], x["tie"], x["priority"]))].tolist()
+            return order
+        places = (int(self.counters.wait_head) + np.arange(n)) & (len(e.queue) - 1)
+        return [int(r) for r in e.queue["waiting"][places]]
+
     def generated(self) -> npt.NDArray[np.int32]:
         """Tokens generated per request so far, shape ``[n]``."""
         e = self.state
@@ -147,7 +158,7 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
     c.free, c.free_slots, c.head_slot, c.head_req = s.num_gpu_blocks - 1, slots, -1, -1
     blocks = _blocks(s.num_gpu_blocks, extra_keys)
     c.free_entries = s.num_gpu_blocks if extra_keys else 0
-    ring = np.zeros(layout.power_of_two(2 * s.num_gpu_blocks), np.int32)
+    ring = np.zeros(layout.power_of_two(8 * s.num_gpu_blocks), np.int32)
     ring[: s.num_gpu_blocks - 1] = np.arange(1, s.num_gpu_blocks)
     c.free_tail = s.num_gpu_blocks - 1
     events = _expected_events(workload, s) if log else 1
@@ -157,7 +168,7 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
         blocks=blocks,
         free_ring=ring,
         table=np.zeros(layout.power_of_two(2 * len(blocks)), np.uint64),
-        reqs=_requests(workload),
+        reqs=_requests(workload, s.profile.lora_path_in_key),
         runs=workload.runs.view(np.recarray),
         tokens=workload.tokens,
         images=workload.images.view(np.recarray),
@@ -248,7 +259,7 @@ def _blocks(num_blocks: int, extra_keys: int) -> npt.NDArray[np.void]:
     return blocks
 
 
-def _requests(w: Workload) -> npt.NDArray[np.void]:
+def _requests(w: Workload, lora_path: bool) -> npt.NDArray[np.void]:
     n = len(w)
     reqs = layout.zeros(n, layout.REQUEST)
     reqs["arrive"], reqs["num_prompt"], reqs["num_output"] = w.arrive, w.num_prompt, w.num_output
@@ -259,7 +270,7 @@ def _requests(w: Workload) -> npt.NDArray[np.void]:
     salt = w.salt if w.salt is not None else np.zeros(n, np.int32)
     lora = w.lora if w.lora is not None else np.full(n, -1, np.int32)
     pairs, which = np.unique(np.stack([salt, lora]), axis=1, return_inverse=True) if n else (np.zeros((2, 0), np.int32), np.zeros(0, int))
-    names = [("", "") if a < 0 else (w.loras[a].name, w.loras[a].path) for a in pairs[1].tolist()]
+    names = [("", "") if a < 0 else (w.loras[a].name, w.loras[a].path if lora_path else "") for a in pairs[1].tolist()]
     roots = np.array([root_key(w.salts[k], *names[j]) for j, k in enumerate(pairs[0].tolist())], np.uint64)
     reqs["root"] = roots[which.reshape(-1)] if n else 0
     if w.lora is not None:
@@ -277,16 +288,13 @@ def _requests(w: Workload) -> npt.NDArray[np.void]:
 
 
 def _rank(w: Workload, reqs: npt.NDArray[np.void]) -> None:
-    """Dense ranks of (priority, arrival time, id) for the queue and of (priority, arrival time) for victims."""
+    """What the priority queue compares besides the priority; a chained request's tie grows by its predecessor's end."""
     n = len(w)
-    tie = w.tie if w.tie is not None else w.arrive + 1e-9 * np.arange(n)
+    reqs["tie"] = w.tie if w.tie is not None else w.arrive + 1e-9 * np.arange(n)
     if w.priority is None:
         return
-    ids = np.array([w.id(i) for i in range(n)])
-    order = np.lexsort((ids, tie, w.priority))
-    reqs["queue_rank"][order] = np.arange(n)
-    new = np.concatenate([[0], (np.diff(tie[order]) != 0) | (np.diff(w.priority[order]) != 0)]) if n else np.zeros(0)
-    reqs["victim_rank"][order] = np.cumsum(new)
+    reqs["priority"] = w.priority
+    reqs["name_rank"][np.argsort(np.array([w.id(i) for i in range(n)]), kind="stable")] = np.arange(n)
 
 
 def _chain(after: npt.NDArray[np.int32], reqs: npt.NDArray[np.void]) -> None:

@@ -56,12 +56,13 @@ allocated, registered or trimmed; ``store_at``: while the known tokens stay belo
 TABLE = _record(i4="length cached trimmed")
 """One group's block table of a slot: entries, full blocks already registered, null entries at its start."""
 REQUEST = _record(
-    f8="arrive scheduled first_token last_token finish",
+    f8="arrive tie scheduled first_token last_token finish",
     u8="root",
     i8="first_run first_image",
-    i4="num_prompt num_output num_images generated stale drop slot status hit preempted lora skip_cache queue_rank"
-    " victim_rank first_after next_after chained",
+    i4="num_prompt num_output num_images generated stale drop slot status hit preempted lora skip_cache priority"
+    " name_rank first_after next_after chained",
 )
+"""``tie``: arrival time as the priority queue compares it; then ``name_rank``, the rank of the request's id as text."""
 QUEUE = _record(i8="waiting skipped timer")
 """``waiting``: ring of requests (fcfs) or heap (priority); ``skipped``: passed over in this step; ``timer``: heap of chained
 requests whose predecessor has ended."""

@@ -12,7 +12,7 @@ from simkv.engine.vllm.compiled import entry, inline, kernel
 from simkv.engine.vllm.layout import NOT_ARRIVED, WAITING
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
-from simkv.engine.vllm.queue import due_before, pop_timer, push_back
+from simkv.engine.vllm.queue import clock, due_before, pop_timer, push_back
 from simkv.engine.vllm.scheduler import schedule
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
@@ -22,11 +22,6 @@ UNTIL, DONE, GROW, STALLED, SCHEDULED, PROCESSED = range(6)
 ``pause``: after schedule(), after the output."""
 START, SCHEDULING_DONE = 0, 1
 MAX_EMPTY_SCHEDULES = 50
-
-
-@inline
-def clock(cfg, c):
-    return c.now if cfg.virtual else float(c.steps)
 
 
 @inline
@@ -122,7 +117,7 @@ def begin_turn(e, cfg, c):
     step.first_event = c.events
     step.schedule = -1
     step.duration = 0.0
-    step.end = c.now
+    step.end = step.time
     step.prefill = step.decode = step.admitted = step.preempted = step.finished = step.cadence = 0
     queries, hits, recompute_queries, recompute_hits = c.queries, c.hits, c.recompute_queries, c.recompute_hits
     step.stored = c.stored

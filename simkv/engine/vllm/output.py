@@ -7,7 +7,7 @@ import numpy as np
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.layout import ABORTED, FINISHED, REJECTED, RUNNING, WAITING
 from simkv.engine.vllm.pool import clear_keys, emit
-from simkv.engine.vllm.queue import remove_waiting, start_successors
+from simkv.engine.vllm.queue import clock, remove_waiting, start_successors
 from simkv.engine.vllm.scheduler import free_slot, preempt
 from simkv.engine.vllm.slots import release_all, set_quiet, store_full_blocks
 from simkv.events import layout as ev
@@ -35,9 +35,9 @@ def end_request(e, cfg, c, r, status):
         free_slot(e.free_slots, c, s)
     req.slot = -1
     req.status = status
-    req.finish = c.now
+    req.finish = clock(cfg, c)
     c.unfinished -= 1
-    start_successors(e.reqs, e.queue, c, r, c.now if cfg.virtual else float(c.steps))
+    start_successors(e.reqs, e.queue, c, r, clock(cfg, c))
     if cfg.log:
         emit(c, e.log, ev.FINISHED if status == FINISHED else ev.ABORTED, 0, r, 0)
 
@@ -58,12 +58,15 @@ def drop_ended(running, slots, c):
 def take_stale_token(e, cfg, c, r, turn):
     """A token of a request that was preempted while its batch was in flight. Returns 1 if it ends the request."""
     req = e.reqs[r]
+    now = clock(cfg, c)
     if req.generated == 0:
-        req.first_token = c.now
+        req.first_token = now
+        if cfg.log:
+            emit(c, e.log, ev.FIRST_TOKEN, 0, r, 0)
     else:
-        record_gap(e.gaps, c, turn, r, c.now - req.last_token)
+        record_gap(e.gaps, c, turn, r, now - req.last_token)
     req.generated += 1
-    req.last_token = c.now
+    req.last_token = now
     if req.num_prompt + req.generated < min(req.num_prompt + req.num_output, cfg.max_model_len):
         return 0
     remove_waiting(e, cfg, c, r)
@@ -77,7 +80,7 @@ def update(e, cfg, c, b):
     batch = e.batches[b]
     rows = e.rows[b]
     number, turn = batch.number, batch.turn
-    now = c.now
+    now = clock(cfg, c)
     done, ended_running, cadence = 0, 0, 0
     for i in range(batch.rows):
         row = rows[i]
@@ -160,4 +163,4 @@ def reject(e, cfg, c, r):
     """A prompt that max_model_len does not admit: the server answers with an error, the queue never sees it."""
     e.reqs[r].status = REJECTED
     c.rejected += 1
-    start_successors(e.reqs, e.queue, c, r, c.now if cfg.virtual else float(c.steps))
+    start_successors(e.reqs, e.queue, c, r, clock(cfg, c))

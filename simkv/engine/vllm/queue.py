@@ -1,8 +1,7 @@
 """The waiting queue and the timers of chained requests.
 
 fcfs is a ring that also takes requests back at its front; priority is a heap over (priority, arrival time, request id)
-(vllm/v1/core/sched/request_queue.py, 0.32.0). Order keys are dense ranks computed beforehand, so the heap compares
-one integer.
+(vllm/v1/core/sched/request_queue.py, 0.32.0).
 """
 
 from __future__ import annotations
@@ -11,8 +10,19 @@ from simkv.engine.vllm.compiled import inline, kernel
 
 
 @inline
+def clock(cfg, c):
+    """Seconds; in step mode the number of schedule() calls."""
+    return c.now if cfg.virtual else float(c.steps)
+
+
+@inline
 def earlier(reqs, a, b):
-    return reqs[a].queue_rank < reqs[b].queue_rank
+    x, y = reqs[a], reqs[b]
+    if x.priority != y.priority:
+        return x.priority < y.priority
+    if x.tie != y.tie:
+        return x.tie < y.tie
+    return x.name_rank < y.name_rank
 
 
 @kernel
@@ -145,5 +155,6 @@ def start_successors(reqs, queue, c, r, now):
     following = reqs[r].first_after
     while following >= 0:
         reqs[following].arrive += now
+        reqs[following].tie += now
         push_timer(reqs, queue, c, following)
         following = reqs[following].next_after

@@ -10,7 +10,7 @@ from simkv.engine.vllm.keys import block_keys
 from simkv.engine.vllm.layout import CONTINUED, NEW, RESUMED, RUNNING, WAITING
 from simkv.engine.vllm.lookup import find_hit, no_hit
 from simkv.engine.vllm.pool import emit
-from simkv.engine.vllm.queue import head, pop_head, push_front
+from simkv.engine.vllm.queue import clock, head, pop_head, push_front
 from simkv.engine.vllm.slots import admit_blocks, grow, release_all
 from simkv.events import layout as ev
 
@@ -80,7 +80,8 @@ def least_important(reqs, slots, running, c):
     """Position of the running request with the greatest (priority, arrival); the first of equals."""
     worst = 0
     for k in range(1, c.running):
-        if reqs[slots[running[k]].req].victim_rank > reqs[slots[running[worst]].req].victim_rank:
+        r, w = reqs[slots[running[k]].req], reqs[slots[running[worst]].req]
+        if r.priority > w.priority or (r.priority == w.priority and r.tie > w.tie):
             worst = k
     return worst
 
@@ -233,7 +234,7 @@ def schedule_waiting(e, cfg, c, rows, budget, threshold):
         new = req.status == WAITING and req.preempted == 0
         if new:
             req.hit = hit
-            req.scheduled = c.now
+            req.scheduled = clock(cfg, c)
         req.status = RUNNING
         req.slot = s
         if cfg.log:
