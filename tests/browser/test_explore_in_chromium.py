@@ -1,0 +1,150 @@
+"""Open, scrub, click, keyboard, deep link, both themes: what only a real browser can show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import serve
+
+pytestmark = pytest.mark.browser
+SMALL = "?source=Generator&shared_system_prompt.requests=200&memory=blocks&num_gpu_blocks=1500"
+SCRUB_MS = 33
+MEASURE = """async ([count, stride]) => {
+  const find = (root) => { for (const e of root.querySelectorAll("*")) {
+    if (e.matches(".map")) return e;
+    const inside = e.shadowRoot && find(e.shadowRoot);
+    if (inside) return inside;
+  } };
+  const slider = find(document).querySelector(".time"), frames = +slider.max + 1, took = [];
+  const painted = () => new Promise((done) => requestAnimationFrame(() => {
+    const channel = new MessageChannel(); channel.port1.onmessage = done; channel.port2.postMessage(0);
+  }));
+  for (let i = 0; i < count; i++) {
+    const start = performance.now();
+    slider.value = (i * stride) % frames;
+    slider.dispatchEvent(new Event("input"));
+    await painted();
+    took.push(performance.now() - start);
+  }
+  return took.sort((a, b) => a - b)[count >> 1];
+}"""
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails the test on any error of its own and on any request that leaves this machine."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    opened = context.new_page()
+    opened.set_default_timeout(60_000)
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("request", lambda r: None if re.match(r"(http|ws)://127\.0\.0\.1[:/]|data:|blob:", r.url) else problems.append(r.url))
+    yield opened
+    context.close()
+    assert not problems
+
+
+def ready(page: Any, address: str) -> Any:
+    """The map of a page, drawn."""
+    page.goto(address)
+    page.wait_for_function("() => document.querySelector('[data-testid=stMetricValue]')")
+    page.locator(".clock").first.filter(has_text="step").wait_for()
+    return page.locator(".map").first
+
+
+def step_of(page: Any) -> int:
+    return int(re.sub(r".*step |,", "", page.locator(".clock").first.inner_text()))
+
+
+def test_open_scrub_click_and_link(page: Any, app: str, tmp_path: Path) -> None:
+    board = ready(page, f"{app}/{SMALL}")
+    sent: list[object] = []
+    page.on("websocket", lambda w: w.on("framesent", sent.append))
+    # Scrubbing: the clock and the counts follow, nothing goes to the server.
+    before = step_of(page)
+    counts = board.locator(".legend").inner_text()
+    slider = board.locator(".time")
+    slider.evaluate("(s) => { s.value = Math.floor(s.max / 3); s.dispatchEvent(new Event('input')); }")
+    page.wait_for_timeout(100)
+    assert step_of(page) != before
+    assert board.locator(".legend").inner_text() != counts
+    assert "step=" not in page.url
+    # Letting go: the panels follow and the URL remembers.
+    slider.dispatch_event("change")
+    page.wait_for_url(re.compile(r"step=\d+"))
+    # A click on a block: its details.
+    cells = board.locator(".cells")
+    cells.click(position={"x": 201, "y": 101})
+    found = re.match(r"block ([\d,]+) ", board.locator(".hover").inner_text())
+    assert found
+    block = int(found[1].replace(",", ""))
+    page.wait_for_url(re.compile(rf"block={block}\b"))
+    page.get_by_text(f"Block {block:,} at step {step_of(page):,}").wait_for()
+    # The link shows the same place.
+    clock, url = page.locator(".clock").first.inner_text(), page.url
+    other = page.context.new_page()
+    ready(other, url)
+    other.locator(".clock").first.filter(has_text=clock).wait_for()
+    other.get_by_text(f"Block {block:,} at step {step_of(page):,}").wait_for()
+    assert f"block {block:,}" in other.locator(".hover").first.inner_text()
+    other.close()
+    # Both themes.
+    page.screenshot(path=tmp_path / "light.png")
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(500)
+    page.screenshot(path=tmp_path / "dark.png")
+    background = page.evaluate("() => getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", background)[:3])) < 60
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
+def test_keyboard(page: Any, app: str) -> None:
+    board = ready(page, f"{app}/{SMALL}")
+    cells = board.locator(".cells")
+    assert cells.get_attribute("role") == "application"
+    cells.focus()
+    first = step_of(page)
+    page.keyboard.press(".")
+    page.wait_for_timeout(50)
+    assert step_of(page) > first
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"block=\d+"))
+    page.keyboard.press("+")
+    assert "zoomed" in (cells.get_attribute("class") or "")
+    page.keyboard.press("0")
+    assert "zoomed" not in (cells.get_attribute("class") or "")
+    page.keyboard.press("Home")
+    page.wait_for_timeout(50)
+    assert board.locator(".time").input_value() == "0"
+    page.keyboard.press(" ")
+    page.wait_for_timeout(400)
+    page.keyboard.press(" ")
+    assert int(board.locator(".time").input_value()) > 0
+
+
+def test_names_from_a_trace_are_text(page: Any, app: str) -> None:
+    bad = "<img src=x onerror=window.hacked=1>"
+    rows = [f'{{"id": "{bad}{i}", "arrive": {i}, "prompt": [{{"seed": 1, "n": 64}}], "output_len": 4}}' for i in range(20)]
+    page.goto(f"{app}/?source=Upload&memory=blocks&num_gpu_blocks=40&tab=Requests&request=3")
+    page.locator("input[type=file]").set_input_files({"name": bad + ".jsonl", "mimeType": "text/plain", "buffer": "\n".join(rows).encode()})
+    page.locator(".clock").first.filter(has_text="step").wait_for()
+    page.get_by_text("<img src=x").first.wait_for()
+    assert page.evaluate("() => window.hacked") is None
+
+
+@pytest.mark.parametrize("blocks", [6_000, 100_000])
+def test_a_scrub_step_takes_a_frame(browser: Any, blocks: int) -> None:
+    """At most 33 ms a step at 100,000 blocks; the median, since other tests share the machine."""
+    with serve(Path(__file__).with_name("map_page.py")) as address:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{address}/?n={blocks}")
+        page.locator(".clock").first.filter(has_text="step").wait_for(timeout=60_000)
+        for stride in (1, 389):
+            assert min(page.evaluate(MEASURE, [40, stride]) for _ in range(3)) <= SCRUB_MS
+        page.close()
