@@ -108,7 +108,7 @@ class VllmEngine:
     def free_queue(self) -> npt.NDArray[np.int32]:
         """Block ids in the free queue, head (next victim) first."""
         out = np.zeros(int(self.counters.free), np.int32)
-        assert free_order(self.state.blocks, self.state.free_ring, self.counters, out) == len(out)
+        assert free_order(self.state.blocks, out) == len(out)
         return out
 
     def waiting(self) -> list[int]:
@@ -158,15 +158,11 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
     c.free, c.free_slots, c.head_slot, c.head_req = s.num_gpu_blocks - 1, slots, -1, -1
     blocks = _blocks(s.num_gpu_blocks, extra_keys)
     c.free_entries = s.num_gpu_blocks if extra_keys else 0
-    ring = np.zeros(layout.power_of_two(8 * s.num_gpu_blocks), np.int32)
-    ring[: s.num_gpu_blocks - 1] = np.arange(1, s.num_gpu_blocks)
-    c.free_tail = s.num_gpu_blocks - 1
     events = _expected_events(workload, s) if log else 1
     i4, i8 = np.int32, np.int64
     state = layout.Engine(
         groups=group_table,
         blocks=blocks,
-        free_ring=ring,
         table=np.zeros(layout.power_of_two(2 * len(blocks)), np.uint64),
         reqs=_requests(workload, s.profile.lora_path_in_key),
         runs=workload.runs.view(np.recarray),
@@ -252,10 +248,12 @@ def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], int]:
 def _blocks(num_blocks: int, extra_keys: int) -> npt.NDArray[np.void]:
     entries = num_blocks * (1 + extra_keys)
     blocks = layout.zeros(entries, layout.BLOCK)
-    blocks["place"][:num_blocks] = np.arange(-1, num_blocks - 1)
+    order = np.arange(num_blocks, dtype=np.int32)
+    blocks["free_next"][:num_blocks], blocks["free_prev"][:num_blocks] = np.roll(order, -1), np.roll(order, 1)
     if extra_keys:
-        blocks["place"][num_blocks:] = np.arange(num_blocks + 1, entries + 1)
-        blocks["place"][-1] = 0
+        spare = np.arange(num_blocks + 1, entries + 1, dtype=np.int32)
+        spare[-1] = 0
+        blocks["free_next"][num_blocks:] = spare
     return blocks
 
 

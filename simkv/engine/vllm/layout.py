@@ -38,14 +38,13 @@ COUNTERS = _record(
     f8="now device_free",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_keys logged_steps logged_gaps need_events"
-    " free free_head free_tail cached held junction"
+    " free cached held junction"
     " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
     " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns open_requests",
 )
-BLOCK = _record(u8="key", i8="place", i4="ref keys twin_next twin_prev")
-"""32 bytes. ``place``: position in the free queue, -1 while referenced. ``keys``: 0 none, 1 the block's own, more: also
-extra ones, the first of which is that entry. Entries beyond the pool hold extra keys: there ``ref`` is the block they belong
-to and ``place`` that block's next extra key (or the next unused entry)."""
+BLOCK = _record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
+"""32 bytes. Block 0 is the null block and the sentinel of the circular free queue. ``keys``: 0 none, 1 the block's own, more:
+also extra ones, the first of which is that entry. Entries beyond the pool hold extra keys: there ``ref`` is the block they belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
 SLOT = _record(
     f8="last_time",
     i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch store_at",
@@ -80,8 +79,7 @@ class Engine(NamedTuple):
     """A replica. N blocks, n requests, S running at most, G groups, W blocks per request at most."""
 
     groups: np.ndarray  # GROUP[G]
-    blocks: np.ndarray  # BLOCK[N + extra keys]; block 0 is the null block
-    free_ring: np.ndarray  # i4[2^k] free queue; the block at a position counts only if its ``place`` is that position
+    blocks: np.ndarray  # BLOCK[N + extra keys]
     table: np.ndarray  # u8[2^k] open addressing, 0 = empty: lower half of a key, then the oldest entry with that key
     reqs: np.ndarray  # REQUEST[n] in arrival order
     runs: np.ndarray  # RUN[m]

@@ -1,9 +1,8 @@
 """The block pool: free queue, reference counts and the key table (vllm/v1/core/block_pool.py, 0.32.0).
 
-Allocation takes the head of the free queue, and a block taken from there that still carries a key is evicted at that
-moment. The queue is a ring of block ids: a hit takes its block out of the middle by forgetting the block's place, which
-leaves a dead position to be skipped (a linked list, as in the engine, waits for memory at every step). Blocks with equal
-keys are *twins* in order of registration; the table holds the oldest.
+The free queue is a circular linked list through ``blocks`` with block 0, the null block, as its sentinel: allocation
+takes the head, and a block taken from there that still carries a key is evicted at that moment. Blocks with equal keys
+are *twins* in order of registration; the table holds the oldest.
 """
 
 from __future__ import annotations
@@ -27,13 +26,22 @@ HALF, LOW = U(32), U(0xFFFF_FFFF)
 
 
 @inline
-def emit(c, log, kind, group, req, arg):
-    """Append one event; the caller has checked ``config.log`` and the turn has reserved room."""
-    event = log[c.events]
+def write_event(log, at, kind, group, req, arg):
+    """One row; returns the next. The caller has checked ``config.log``, and the turn has reserved room.
+
+    Loops over blocks keep ``at`` to themselves: a counter in memory would be waited for at every row.
+    """
+    event = log[at]
     event.req = req
     event.arg = arg
     event.kind = kind | (group << KIND_BITS)
-    c.events += 1
+    return at + 1
+
+
+@inline
+def emit(c, log, kind, group, req, arg):
+    """Append one event."""
+    c.events = write_event(log, c.events, kind, group, req, arg)
 
 
 @inline
@@ -42,25 +50,21 @@ def emit_key(c, log_keys, key):
     c.logged_keys += 1
 
 
-@kernel
-def compact_queue(blocks, ring, c):
-    """Close the dead positions of the free queue, order kept."""
-    mask = ring.size - 1
-    end = c.free_head
-    for p in range(c.free_head, c.free_tail):
-        b = ring[p & mask]
-        if blocks[b].place == p:
-            ring[end & mask] = b
-            blocks[b].place = end
-            end += 1
-    c.free_tail = end
+@inline
+def unlink_free(blocks, b):
+    block = blocks[b]
+    blocks[block.free_prev].free_next = block.free_next
+    blocks[block.free_next].free_prev = block.free_prev
 
 
 @inline
-def make_room(blocks, ring, c, count):
-    """The ring holds every free block and as many dead positions; compact before it would wrap into itself."""
-    if c.free_tail - c.free_head + count > ring.size:
-        compact_queue(blocks, ring, c)
+def link_free_after(blocks, p, b):
+    n = blocks[p].free_next
+    block = blocks[b]
+    block.free_prev = p
+    block.free_next = n
+    blocks[p].free_next = b
+    blocks[n].free_prev = b
 
 
 @inline
@@ -143,12 +147,12 @@ def evict_extras(e, cfg, c, req, group, b):
     blocks = e.blocks
     x = blocks[b].keys
     while x > 1:
-        following = blocks[x].place
+        following = blocks[x].free_next
         unregister(c, blocks, e.table, x)
         c.removed += 1
         if cfg.log:
             emit(c, e.log, REMOVED_EXTRA, group, req, b)
-        blocks[x].place = c.free_entries
+        blocks[x].free_next = np.int32(c.free_entries)
         c.free_entries = x
         x = following
 
@@ -156,28 +160,26 @@ def evict_extras(e, cfg, c, req, group, b):
 @kernel
 def allocate(e, cfg, c, req, group, row, first, count):
     """Pop ``count`` blocks from the head of the free queue into ``row[first:]``; a popped block that is cached is evicted."""
-    blocks, ring = e.blocks, e.free_ring
-    mask = ring.size - 1
+    blocks, at = e.blocks, c.events
     for k in range(first, first + count):
-        b = ring[c.free_head & mask]
-        while blocks[b].place != c.free_head:
-            c.free_head += 1
-            b = ring[c.free_head & mask]
-        c.free_head += 1
+        b = blocks[0].free_next
+        unlink_free(blocks, b)
         block = blocks[b]
-        block.place = -1
         kind = ALLOCATED
         if block.keys > 0:
             kind = RECYCLED
             c.removed += 1
             unregister(c, blocks, e.table, b)
         if cfg.log:
-            emit(c, e.log, kind, group, req, b)
+            at = write_event(e.log, at, kind, group, req, b)
         if block.keys > 1:
+            c.events = at
             evict_extras(e, cfg, c, req, group, b)
+            at = c.events
         block.keys = 0
         block.ref = 1
         row[k] = b
+    c.events = at
     c.free -= count
     c.held += count
 
@@ -185,7 +187,7 @@ def allocate(e, cfg, c, req, group, row, first, count):
 @kernel
 def touch(e, cfg, c, req, group, row, first, stop):
     """Reference the hit blocks ``row[first:stop]``; an idle one leaves the free queue."""
-    blocks = e.blocks
+    blocks, at = e.blocks, c.events
     for k in range(first, stop):
         b = row[k]
         block = blocks[b]
@@ -193,11 +195,12 @@ def touch(e, cfg, c, req, group, row, first, stop):
         if b == 0:
             continue
         if block.ref == 1:
-            block.place = -1
+            unlink_free(blocks, b)
             c.free -= 1
         c.held += 1
         if cfg.log:
-            emit(c, e.log, HIT, group, req, b)
+            at = write_event(e.log, at, HIT, group, req, b)
+    c.events = at
 
 
 @kernel
@@ -207,10 +210,8 @@ def release(e, cfg, c, req, group, row, first, stop):
     Blocks that reach zero: without a key to the head of the queue in the visited order, with a key to its tail. (Older
     engines append both: ``unhashed_to_front``.) The null block only counts down.
     """
-    blocks, ring = e.blocks, e.free_ring
-    mask = ring.size - 1
-    make_room(blocks, ring, c, stop - first)
-    to_front = 0
+    blocks, at = e.blocks, c.events
+    front = 0
     for k in range(stop - 1, first - 1, -1):
         b = row[k]
         block = blocks[b]
@@ -220,35 +221,17 @@ def release(e, cfg, c, req, group, row, first, stop):
         c.held -= 1
         kind = RELEASED
         if block.ref == 0:
-            c.free += 1
             if block.keys > 0 or not cfg.unhashed_to_front:
-                ring[c.free_tail & mask] = b
-                block.place = c.free_tail
-                c.free_tail += 1
+                link_free_after(blocks, blocks[0].free_prev, b)
                 kind = FREED_BACK
             else:
-                to_front += 1
+                link_free_after(blocks, front, b)
+                front = b
                 kind = FREED_FRONT
+            c.free += 1
         if cfg.log:
-            emit(c, e.log, kind, group, req, b)
-    if to_front > 0:
-        put_in_front(blocks, ring, c, row, first, stop, to_front)
-
-
-@kernel
-def put_in_front(blocks, ring, c, row, first, stop, count):
-    """The ``count`` unkeyed blocks of a release go before the head, in the order they were visited."""
-    mask = ring.size - 1
-    c.free_head -= count
-    p = c.free_head
-    k = stop - 1
-    while k >= first and p < c.free_head + count:
-        b = row[k]
-        if b != 0 and blocks[b].ref == 0 and blocks[b].place < 0:
-            ring[p & mask] = b
-            blocks[b].place = p
-            p += 1
-        k -= 1
+            at = write_event(e.log, at, kind, group, req, b)
+    c.events = at
 
 
 @kernel
@@ -258,8 +241,8 @@ def clear_keys(e, cfg, c):
         x = e.blocks[b].keys
         e.blocks[b].keys = 0
         while x > 1:
-            following = e.blocks[x].place
-            e.blocks[x].place = c.free_entries
+            following = e.blocks[x].free_next
+            e.blocks[x].free_next = np.int32(c.free_entries)
             c.free_entries = x
             x = following
     for i in range(e.table.size):
@@ -268,12 +251,12 @@ def clear_keys(e, cfg, c):
 
 
 @entry
-def free_order(blocks, ring, c, out):
+def free_order(blocks, out):
     """The free queue, head first, into ``out``; returns its length."""
     n = 0
-    for p in range(c.free_head, c.free_tail):
-        b = ring[p & (ring.size - 1)]
-        if blocks[b].place == p:
-            out[n] = b
-            n += 1
+    b = blocks[0].free_next
+    while b != 0:
+        out[n] = b
+        n += 1
+        b = blocks[b].free_next
     return n

@@ -11,7 +11,7 @@ import numpy as np
 
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.layout import DENSE
-from simkv.engine.vllm.pool import allocate, emit, emit_key, register, release, touch
+from simkv.engine.vllm.pool import allocate, emit, emit_key, register, release, touch, write_event
 from simkv.events.layout import SKIPPED, STORE, STORED, STORED_EXTRA, TRIMMED
 
 
@@ -118,15 +118,15 @@ def store_extra(e, cfg, c, s, g, known):
         if e.blocks[x].key == key:
             return
         last = x
-        x = e.blocks[x].place
+        x = e.blocks[x].free_next
     x = c.free_entries
-    c.free_entries = e.blocks[x].place
+    c.free_entries = e.blocks[x].free_next
     e.blocks[x].ref = b
-    e.blocks[x].place = 0
+    e.blocks[x].free_next = 0
     if last == 0:
         e.blocks[b].keys = x
     else:
-        e.blocks[last].place = x
+        e.blocks[last].free_next = x
     register(c, e.blocks, e.table, x, key)
     c.stored += 1
     if cfg.log:
@@ -148,6 +148,7 @@ def store_full_blocks(e, cfg, c, s, known):
             row = e.tables[s * cfg.num_groups + g]
             if cfg.log:
                 emit(c, e.log, STORE, g, slot.req, full)
+            req, at_row, at_key = slot.req, c.events, c.logged_keys
             for i in range(at.cached, full):
                 b = row[i]
                 if group.window > 0 and (b == 0 or not keeps(cfg, group, i, slot.num_prompt, slot.junction)):
@@ -157,8 +158,10 @@ def store_full_blocks(e, cfg, c, s, known):
                 e.blocks[b].keys = 1
                 c.stored += 1
                 if cfg.log:
-                    emit(c, e.log, STORED, g, slot.req, b)
-                    emit_key(c, e.log_keys, key)
+                    at_row = write_event(e.log, at_row, STORED, g, req, b)
+                    e.log_keys[at_key] = key
+                    at_key += 1
+            c.events, c.logged_keys = at_row, at_key
             at.cached = full
         if group.extra:
             store_extra(e, cfg, c, s, g, known)
