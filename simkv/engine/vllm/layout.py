@@ -44,7 +44,8 @@ COUNTERS = _record(
 )
 BLOCK = _record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
 """32 bytes. Block 0 is the null block and the sentinel of the circular free queue. ``keys``: 0 none, 1 the block's own, more:
-also extra ones, the first of which is that entry. Entries beyond the pool hold extra keys: there ``ref`` is the block they belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
+also extra ones, the first of which is that entry. Entries beyond the pool hold extra keys: there ``ref`` is the block they
+belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
 SLOT = _record(
     f8="last_time",
     i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch store_at",
