@@ -50,7 +50,7 @@ def keys_of_block(engine: VllmEngine, block: int) -> list[int]:
     out = [int(blocks[block].key)] if x else []
     while x > 1:
         out.append(int(blocks[x].key))
-        x = int(blocks[x].place)
+        x = int(blocks[x].free_next)
     return out
 
 
