@@ -27,7 +27,7 @@ class Case:
     step_time: StepTime
 
 
-def draw_case(r: Random, most_requests: int = 14) -> Case:
+def draw_case(r: Random, most_requests: int = 16) -> Case:
     """A case; the same for the same state of ``r``."""
     timed = r.random() < 0.5
     settings = _settings(r)
@@ -42,16 +42,17 @@ def _settings(r: Random) -> EngineSettings:
     groups, block_size = _groups(r)
     longest = r.choice([32, 64, 64, 120])
     base = EngineSettings(block_size=block_size, hybrid=groups)
-    need = sum(-(-longest // (g.block_size or block_size)) for g in groups or base.groups)
-    spare = r.choice([0, 1, need // 2, need, 2 * need])
-    missing = r.choice([0, 0, 0, 0, 1, need // 2]) if r.random() < 0.3 else 0
+    budget = r.choice([4, 12, 16, 40, 64, 300])
+    need = sum(_most_blocks(g, longest, budget) for g in base.groups)
+    spare = r.choice([0, 0, 1, need // 3, need // 2, need, 2 * need])
+    missing = r.choice([1, need // 2]) if r.random() < 0.07 else 0
     sliding = any(g.type == "sliding" for g in groups)
     return base.replace(
         engine_version=version,
         num_gpu_blocks=max(2, 1 + need + spare - missing),
-        max_num_seqs=r.choice([1, 2, 3, 5, 8]),
-        max_num_active_seqs=r.choice([None, None, 2, 4]),
-        max_num_batched_tokens=r.choice([4, 12, 16, 40, 64, 300]),
+        max_num_seqs=r.choice([1, 2, 4, 4, 6, 8]),
+        max_num_active_seqs=r.choice([None, None, None, 3]),
+        max_num_batched_tokens=budget,
         max_model_len=longest,
         enable_prefix_caching=r.random() < 0.88,
         enable_chunked_prefill=r.random() < 0.85,
@@ -65,6 +66,12 @@ def _settings(r: Random) -> EngineSettings:
         if sliding
         else r.choice([0, None]),
     )
+
+
+def _most_blocks(group: KVGroup, longest: int, budget: int) -> int:
+    """Blocks one request can hold at once."""
+    tokens = longest if group.type == "full" else min(longest, (group.window or 1) + min(budget, 16))
+    return -(-tokens // (group.block_size or 1)) + (group.type != "full")
 
 
 def _groups(r: Random) -> tuple[tuple[KVGroup, ...], int]:
@@ -92,7 +99,7 @@ def _workload(r: Random, settings: EngineSettings, timed: bool, n: int) -> Workl
     for i in range(n):
         prompts.append(_prompt(r, prompts, outputs, longest, i, explicit))
         room = longest - _length(prompts[-1])
-        count = r.randint(1, max(1, min(30, room + 3)))
+        count = r.randint(1, max(1, min(40, room + 3)))
         outputs.append([(SAME_OUTPUT if r.random() < 0.2 else OWN_OUTPUT + i, 0, count)])
     runs = np.array([run for p, o in zip(prompts, outputs, strict=True) for run in p + o], RUN)
     owner = np.array([i for i, (p, o) in enumerate(zip(prompts, outputs, strict=True)) for _ in p + o], np.int64)
@@ -146,7 +153,7 @@ def _prompt(r: Random, prompts: list[Runs], outputs: list[Runs], longest: int, i
     if not out or r.random() < 0.6:
         own = r.randint(1, r.choice([3, 12, longest // 2]))
         out = [*out, (r.choice([7, 8, 100 + i]), r.choice([0, 0, 2]), own)]
-    if _length(out) >= longest and r.random() < 0.95:
+    if _length(out) >= longest and r.random() < 0.85:
         out = _cut(out, r.randint(1, longest - 1))
     return out
 
@@ -162,7 +169,7 @@ def _cut(runs: Runs, most: int) -> Runs:
 
 def _arrivals(r: Random, n: int, timed: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Arrivals with ties; some cases chain requests behind earlier ones."""
-    gap = (lambda: r.choice([0.0, r.expovariate(30)])) if timed else (lambda: float(r.choice([0, 0, 1, 3])))
+    gap = (lambda: r.choice([0.0, r.random() * 0.08])) if timed else (lambda: float(r.choice([0, 0, 1, 3])))
     arrive = np.cumsum([gap() for _ in range(n)])
     if r.random() < 0.6:
         return arrive, None
