@@ -49,11 +49,12 @@ class Side:
 
     def run(self, most_half_turns: int = 2000) -> str:
         """Half turns until the end, or so many (preempting each other for ever is not the reference's to stop)."""
-        outcome = "cut"
         for _ in range(most_half_turns):
             outcome = self.half_turn()
             if outcome in ("done", "stalled"):
                 break
+        else:
+            outcome = "cut"
         self.same_requests()
         if outcome == "done":
             self.same_gaps()

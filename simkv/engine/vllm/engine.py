@@ -44,7 +44,7 @@ class VllmEngine:
         self.workload, self.settings = workload, settings
         self.max_events = max_events
         self.log_dropped = False
-        self.config, self.counters, self.state = _build(workload, settings, step_time, log)
+        self.config, self.counters, self.state = _build(workload, settings, step_time, log, max_events)
 
     def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
         """Run until virtual time ``until``; the logs grow as needed. Returns one of the reasons in loop.py."""
@@ -58,12 +58,14 @@ class VllmEngine:
         e, c = self.state, self.counters
         if self.config.log:
             need = int(c.need_events)
-            if self.max_events is not None and c.events + need > max(self.max_events, need):
+            if self.max_events is not None and c.events > self.max_events:
                 self.config.log = 0
                 self.log_dropped = True
                 self.state = e = e._replace(log=np.zeros(1, EVENT).view(np.recarray), log_keys=np.zeros(1, np.uint64))
             else:
-                log = _larger(e.log, int(c.events), need)
+                # No larger than that the limit is noticed; room for two turns, or every turn would copy the log.
+                most = None if self.max_events is None else self.max_events + 2 * need
+                log = _larger(e.log, int(c.events), need, most)
                 keys = _larger(e.log_keys, int(c.logged_keys), need)
                 self.state = e = e._replace(log=log, log_keys=keys)
         steps = _larger(e.steps, int(c.logged_steps), 1)
@@ -131,17 +133,20 @@ class VllmEngine:
         return out
 
 
-def _larger(array: npt.NDArray[np.void], used: int, need: int) -> npt.NDArray[np.void]:
+def _larger(array: npt.NDArray[np.void], used: int, need: int, most: int | None = None) -> npt.NDArray[np.void]:
     if used + need <= len(array) and need != 1:
         return array
     if used + need < len(array):
         return array
-    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
+    size = max(len(array) * 2, used + need + len(array) // 2)
+    out = np.empty(size if most is None else min(size, most), array.dtype)
     out[:used] = array[:used]
     return out.view(np.recarray) if array.dtype.names else out
 
 
-def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log: bool) -> tuple[Any, Any, layout.Engine]:
+def _build(
+    workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log: bool, max_events: int | None
+) -> tuple[Any, Any, layout.Engine]:
     n, groups = len(workload), len(s.groups)
     longest = int(min(s.max_model_len, (workload.num_prompt + workload.num_output).max(initial=1)))
     sizes = [g.block_size or s.block_size for g in s.groups]
@@ -159,6 +164,8 @@ def _build(workload: Workload, s: Resolved, step_time: npt.NDArray[np.void], log
     blocks = _blocks(s.num_gpu_blocks, extra_keys)
     c.free_entries = s.num_gpu_blocks if extra_keys else 0
     events = _expected_events(workload, s) if log else 1
+    if max_events is not None:
+        events = max(min(events, max_events), 1)
     i4, i8 = np.int32, np.int64
     state = layout.Engine(
         groups=group_table,

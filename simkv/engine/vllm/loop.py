@@ -92,12 +92,13 @@ def take_actions(e, cfg, c):
 @inline
 def most_events(e, cfg, c):
     """Upper bound of the events one turn can write."""
-    admissible = min(cfg.max_running - c.running, c.wait_len + e.reqs.size - c.next_arrival + c.timers, cfg.budget)
+    to_come = e.reqs.size - c.finished - c.aborted - c.rejected - c.unfinished
+    acts = c.next_action < e.actions.size and e.actions[c.next_action].at <= clock(cfg, c)
+    running = 0 if acts else c.running  # aborts and resets make room before schedule()
+    admissible = min(cfg.max_running - running, c.unfinished - running + to_come, cfg.budget)
     per_batch = cfg.num_groups * (cfg.budget // cfg.shortest_block + 2 * cfg.max_running)
     hits = max(admissible, 0) * cfg.num_groups * cfg.blocks_per_request
-    return (
-        2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * (e.reqs.size - c.next_arrival + c.timers) + 4 * e.actions.size + 64
-    )
+    return 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * to_come + 4 * e.actions.size + 64
 
 
 @inline
@@ -152,6 +153,15 @@ def begin_turn(e, cfg, c):
     return scheduled
 
 
+@inline
+def close_turn(steps, c):
+    """What can be said of a turn only at its end."""
+    step = steps[c.logged_steps - 1]
+    step.stored = c.stored - step.stored
+    step.removed = c.removed - step.removed
+    step.cached = c.cached
+
+
 @kernel
 def end_turn(e, cfg, c):
     """Process the oldest batch if it is due. Returns 1 if one was processed."""
@@ -166,10 +176,14 @@ def end_turn(e, cfg, c):
         done = update(e, cfg, c, b)
         c.barren_turns = 0 if done > 0 else c.barren_turns + 1
         processed = 1
-    e.steps[turn].stored = c.stored - e.steps[turn].stored
-    e.steps[turn].removed = c.removed - e.steps[turn].removed
-    e.steps[turn].cached = c.cached
+    close_turn(e.steps, c)
     return processed
+
+
+@inline
+def stalled(cfg, c):
+    """Nothing was scheduled for long, or nothing finishes however much is computed."""
+    return c.empty_schedules > MAX_EMPTY_SCHEDULES or c.barren_turns > 20 * cfg.max_model_len + 100_000
 
 
 @entry
@@ -179,9 +193,10 @@ def advance(e, cfg, c, until, pause):
     With ``pause`` it returns after every half turn (SCHEDULED, PROCESSED) so that a caller can look; calling again
     goes on where it stopped.
     """
-    patience = 20 * cfg.max_model_len + 100_000
     while True:
         if c.phase == START:
+            if stalled(cfg, c):
+                return STALLED
             if c.in_flight == 0 and c.unfinished == 0:
                 t = next_event(e.reqs, e.queue, e.actions, c)
                 if t == np.inf:
@@ -197,10 +212,10 @@ def advance(e, cfg, c, until, pause):
             if not has_room(e, cfg, c):
                 return GROW
             begin_turn(e, cfg, c)
-            c.phase = SCHEDULING_DONE
-            if c.empty_schedules > MAX_EMPTY_SCHEDULES or c.barren_turns > patience:
-                c.phase = START
+            if stalled(cfg, c):
+                close_turn(e.steps, c)
                 return STALLED
+            c.phase = SCHEDULING_DONE
             if pause:
                 return SCHEDULED
         end_turn(e, cfg, c)

@@ -71,10 +71,10 @@ def trim(e, cfg, c, s, settled):
         gone = min(skipped_blocks(group, settled), at.length)
         if gone > at.trimmed:
             row = e.tables[s * cfg.num_groups + g]
-            if cfg.log:
-                emit(c, e.log, TRIMMED, g, e.slots[s].req, gone)
             first = np.int64(at.trimmed)
             release(e, cfg, c, e.slots[s].req, g, row, first, np.int64(gone))
+            if cfg.log:  # behind its rows: it parts them from a preemption's that may follow
+                emit(c, e.log, TRIMMED, g, e.slots[s].req, gone)
             for k in range(first, gone):
                 row[k] = 0
             at.trimmed = gone

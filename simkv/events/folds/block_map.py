@@ -115,7 +115,7 @@ def block_history(log: EventLog, max_frames: int = 2000, most_changes: int = MOS
     events, keys = np.asarray(log.events).view(np.recarray), np.asarray(log.keys)
     wanted = max(1, min(max_frames, turns))
     while True:
-        frames = np.unique(np.linspace(0, max(turns - 1, 0), wanted).astype(np.int64)) if turns else np.zeros(0, np.int64)
+        frames = np.unique(np.linspace(turns - 1, 0, wanted).astype(np.int64)) if turns else np.zeros(0, np.int64)
         cursor, state = start(log)
         n = len(state.blocks)
         shown = np.zeros(n, np.uint8)
