@@ -15,6 +15,9 @@ from simkv.workload.workload import Workload
 SALTS = {"as recorded": "keep", "off": "off", "per tenant": "per tenant", "per session": "per session"}
 """What the sidebar offers → the mode of ``simkv.workload.transform.with_salts``."""
 
+SPEEDS = {"⅛×": 0.125, "¼×": 0.25, "½×": 0.5, "1×": 1.0, "2×": 2.0, "4×": 4.0, "8×": 8.0}
+"""What the sidebar offers → how much faster than recorded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -27,6 +30,7 @@ class Config:
         content: digest of the uploaded bytes; empty otherwise.
         limit: keep the first so many requests; ``None`` keeps all.
         salts: mode of ``with_salts``: who gets a cache_salt of his own.
+        speed: how much faster than recorded the requests arrive.
         settings: the engine's settings.
     """
 
@@ -36,6 +40,7 @@ class Config:
     content: str = ""
     limit: int | None = None
     salts: str = "keep"
+    speed: float = 1.0
     settings: EngineSettings = field(default_factory=EngineSettings)
 
     @property
@@ -46,14 +51,14 @@ class Config:
     @property
     def digest(self) -> str:
         """Identity of the run: equal questions have equal answers."""
-        return _digest([self.source_digest, self.salts, self.settings.to_mapping()])
+        return _digest([self.source_digest, self.salts, self.speed, self.settings.to_mapping()])
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def cost(workload: Workload, settings: EngineSettings, measured_rate: float = 4e6) -> float:
+def cost(workload: Workload, settings: EngineSettings, measured_rate: float = 2.5e6) -> float:
     """Rough seconds a replay takes: blocks touched and tokens decoded over what one core does per second."""
     blocks = float(workload.num_prompt.sum(dtype=np.int64)) / settings.block_size
     return (2 * blocks + float(workload.num_output.sum(dtype=np.int64)) / 4) / measured_rate

@@ -17,6 +17,7 @@ def draw(digest: str) -> None:
         return
     if job.done.is_set():
         st.rerun()
+    st.subheader("Replaying", anchor=False)
     st.progress(share(job), sentence(job))
     st.button(
         "Cancel",
@@ -42,5 +43,5 @@ def sentence(job: Job) -> str:
     if job.phase == "folding":
         return f"Drawing the block map ({job.elapsed_s:.0f} s)"
     p = job.progress
-    left = f", about {text.seconds(job.left_s)} to go" if job.left_s is not None else ""
+    left = f", about {text.seconds(round(job.left_s))} to go" if job.left_s is not None else ""
     return f"Simulated clock {text.clock(p.simulated_s)}, {p.finished:,} of {p.requests:,} requests finished{left}"

@@ -153,12 +153,25 @@ class Shown:
             preemptions=int(s["preemptions"]),
             ttft_p95_s=_quantile(run.requests["first_token"] - run.requests["arrive"]),
             queue_p95_s=_quantile(run.requests["scheduled"] - run.requests["arrive"]),
+            rejected=int(s["rejected"]),
+            waiting_for=waiting_for(run),
             caching=run.resolved.enable_prefix_caching,
             has_content=run.workload.prompts_have_content,
             status=run.status,
             end_s=float(run.steps["end"][-1]) if len(run.steps) else math.nan,
             time_unit=self.time_unit,
         )
+
+
+def waiting_for(run: Run) -> str:
+    """What requests wait for most of the simulated time: ``compute`` (a step's token budget), ``seats`` (max_num_seqs) or ``memory``."""
+    steps, r = run.steps, run.resolved
+    waits = steps["waiting"] > 0
+    lost = np.where(waits, steps["duration"], 0.0)
+    full = steps["prefill"] + steps["decode"] >= 0.95 * r.max_num_batched_tokens
+    seats = steps["running"] >= r.max_running
+    shares = {"compute": float(lost[full].sum()), "seats": float(lost[seats & ~full].sum()), "memory": float(lost[~seats & ~full].sum())}
+    return max(shares, key=lambda name: shares[name])
 
 
 def story_step(timeline: Timeline) -> int:
@@ -171,9 +184,9 @@ def story_step(timeline: Timeline) -> int:
     candidates = [int(s) for s in t.samples(200) if t.time[s] >= t.time[0] + 2 * t.window and t.evictions(int(s)) > 0]
     rated = [(t.hit_rate(s), s) for s in candidates if t.looked_up(s) >= busy]
     if rated:
-        lowest = min(rated)[1]
-        near = slice(max(0, lowest - 20), lowest + 20)
-        return near.start + int(np.argmax(removed[near]))
+        rate, lowest = min(rated)
+        near = [s for s in range(max(0, lowest - 1000), min(len(steps), lowest + 1000)) if t.hit_rate(s) <= rate + 0.02]
+        return max(near, key=lambda s: int(removed[s]))
     if removed.any():
         return int(np.argmax(removed))
     return int(np.argmin(steps["free"]))
@@ -181,14 +194,16 @@ def story_step(timeline: Timeline) -> int:
 
 def fold(shown: Shown) -> Shown:
     """Add the block map to a run. Without a log the page shows its series only."""
-    log = shown.run.log
+    run, log = shown.run, shown.run.log
     if log is None:
         return dataclasses.replace(
             shown, note=shown.note or "This run's event log was too big to keep, so there is no block map. Limit the requests to see it."
         )
     if not len(log.steps):
         return dataclasses.replace(shown, note="No step was made, so there is nothing to draw.")
-    history = block_history(log, MAX_FRAMES, MAX_CHANGES)
+    # A frame changes each block at most once, so so many frames fit without a second try.
+    frames = MAX_FRAMES if len(log) <= MAX_CHANGES else max(100, min(MAX_FRAMES, MAX_CHANGES // run.resolved.num_gpu_blocks))
+    history = block_history(log, frames, MAX_CHANGES)
     shown = dataclasses.replace(shown, history=history)
     start = int(np.searchsorted(history.frames, shown.start_step))
     meta = {"run": shown.digest, "start": start, "time_unit": shown.time_unit, "t0": 0.0, "height": MAP_HEIGHT}

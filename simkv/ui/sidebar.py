@@ -12,11 +12,11 @@ from simkv.engine.profiles import profiles
 from simkv.hardware import gpus, models
 from simkv.settings import EngineSettings
 from simkv.ui import sources
-from simkv.ui.config import SALTS, Config
+from simkv.ui.config import SALTS, SPEEDS, Config
 
 BIND: Any = "query-params"
 KINDS = ("Trace", "Generator", "Upload")
-LIMITS = ("100", "250", "500", "1,000", "2,000", "4,000", "8,000", "all")
+LIMITS = ("100", "250", "500", "1000", "2000", "4000", "8000", "all")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256, 512)
 UPLOAD_TYPES = ["jsonl", "json", "csv", "gz", "txt"]
 MAX_UPLOAD_MB = 200
@@ -54,17 +54,22 @@ def draw() -> Chosen:
         bind=BIND,
         help="A salt is part of the first block's hash: requests with different salts share nothing.",
     )
+    speed = st.select_slider(
+        "arrival speed", list(SPEEDS), "1×", key="speed", bind=BIND, help="The same requests, coming faster or slower than recorded."
+    )
     settings = _engine()
     if base is None:
         return Chosen(None)
-    return Chosen(Config(base.kind, base.name, base.params, base.content, base.limit, SALTS[str(salts)], settings), data)
+    return Chosen(
+        Config(base.kind, base.name, base.params, base.content, base.limit, SALTS[str(salts)], SPEEDS[str(speed)], settings), data
+    )
 
 
 def _limit() -> int | None:
     chosen = st.selectbox(
         "Requests", LIMITS, LIMITS.index(DEFAULT_LIMIT), key="limit", bind=BIND, help="The first so many, in order of arrival."
     )
-    return None if chosen in (None, "all") else int(chosen.replace(",", ""))
+    return None if chosen in (None, "all") else int(chosen)
 
 
 def _trace() -> tuple[Config | None, bytes | None]:
@@ -159,6 +164,16 @@ def _engine() -> EngineSettings:
         "max_num_batched_tokens", 1, 1 << 24, None, key="max_num_batched_tokens", bind=BIND, placeholder="vLLM's default"
     )
     with st.expander("More"):
+        changes["max_model_len"] = st.number_input(
+            "max_model_len",
+            1,
+            1 << 24,
+            None,
+            key="max_model_len",
+            bind=BIND,
+            placeholder="the longest request",
+            help="Longer requests are rejected. Memory must hold one request of this length, or vLLM does not start.",
+        )
         changes["enable_prefix_caching"] = st.toggle("enable_prefix_caching", True, key="enable_prefix_caching", bind=BIND)
         changes["enable_chunked_prefill"] = st.toggle("enable_chunked_prefill", True, key="enable_chunked_prefill", bind=BIND)
         changes["policy"] = st.segmented_control("policy", ("fcfs", "priority"), default="fcfs", required=True, key="policy", bind=BIND)

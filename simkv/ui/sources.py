@@ -10,6 +10,7 @@ from simkv.errors import InputError
 from simkv.ui.config import Config
 from simkv.workload.bundled import bundled
 from simkv.workload.registry import read_bytes, read_workload
+from simkv.workload.transform import stretch, with_salts
 from simkv.workload.workload import Workload
 
 TRACES: Mapping[str, tuple[str, str]] = {
@@ -51,6 +52,12 @@ def _read(digest: str, _config: Config, _data: bytes | None) -> Workload:
     if config.name not in there:
         raise InputError("this trace is not installed", file=config.name, expected="one of " + ", ".join(there))
     return read_workload(there[config.name], limit=config.limit)
+
+
+def asked(config: Config, data: bytes | None = None) -> Workload:
+    """The requests as asked for: read or made, with their salts and their arrival speed. Raises SimkvError."""
+    workload = with_salts(workload_of(config, data), config.salts)
+    return workload if config.speed == 1.0 else stretch(workload, 1 / config.speed)
 
 
 def workload_of(config: Config, data: bytes | None = None) -> Workload:

@@ -44,8 +44,10 @@ def seconds(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return NO_DATA
     size = abs(value)
+    if not size:
+        return "0 s"
     if size < 0.9995:
-        return f"{value * 1000:.3g} ms" if size >= 1e-3 or not size else f"{value * 1e6:.3g} µs"
+        return f"{value * 1000:.3g} ms" if size >= 1e-3 else f"{value * 1e6:.3g} µs"
     if size < 59.5:
         return f"{value:.2f} s" if size < 10 and size != round(size) else f"{value:.1f} s" if size != round(size) else f"{value:.0f} s"
     whole = round(size)

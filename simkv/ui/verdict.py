@@ -21,6 +21,8 @@ class Story:
         num_blocks: blocks of the pool, the null block included.
         preemptions: requests thrown out of the batch and computed again.
         ttft_p95_s: time to first token; ``queue_p95_s`` of it waiting for admission; NaN if no request got that far.
+        waiting_for: ``compute``, ``seats`` or ``memory``: what requests wait for at most steps.
+        rejected: requests longer than max_model_len.
         caching: whether prefix caching was on.
         has_content: whether the source says which prompts share tokens.
         status: ``complete``, ``partial`` or ``stalled``.
@@ -39,6 +41,8 @@ class Story:
     preemptions: int
     ttft_p95_s: float
     queue_p95_s: float
+    waiting_for: str = "compute"
+    rejected: int = 0
     caching: bool = True
     has_content: bool = True
     status: str = "complete"
@@ -56,9 +60,16 @@ class Story:
         return self.ceiling - self.hit_rate
 
 
+_WAITING = {
+    "compute": "they come faster than this replica computes",
+    "seats": "max_num_seqs is reached",
+    "memory": "the running ones hold the pool",
+}
+
+
 def verdict(story: Story) -> str:
     """One sentence (two where latency is the other half of the story)."""
-    return " ".join(s for s in (_partial(story), _cache(story), _latency(story)) if s)
+    return " ".join(s for s in (_partial(story), _cache(story), _rejected(story), _latency(story)) if s)
 
 
 def _partial(s: Story) -> str:
@@ -92,12 +103,16 @@ def _cache(s: Story) -> str:
     return f"{rate} of prompt tokens came from the cache and nothing was evicted: {pool} holds every prefix."
 
 
+def _rejected(s: Story) -> str:
+    return f"{s.rejected:,} of {s.requests:,} requests are longer than max_model_len and were rejected." if s.rejected else ""
+
+
 def _latency(s: Story) -> str:
     if s.time_unit != "seconds":
         return _preempted(s)
     waits = s.queue_p95_s > 5 and s.queue_p95_s > 0.5 * s.ttft_p95_s
     if waits:
-        because = "memory is short" if s.preemptions else "requests come faster than this replica computes"
+        because = _WAITING[s.waiting_for]
         return f"One request in 20 waits {text.seconds(s.queue_p95_s)} or longer for admission: {because}."
     return _preempted(s)
 

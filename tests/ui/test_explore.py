@@ -144,3 +144,17 @@ def test_a_link_shows_the_same_place() -> None:
     here = again.session_state[cursor._SLOT]
     assert (here.step, here.block, here.request) == (frame, 17, 3)
     assert again.query_params["step"] in (str(frame), [str(frame)])
+
+
+def test_the_way_out_an_error_names_is_there() -> None:
+    app = open_app(**{**SMALL, "num_gpu_blocks": "10", "max_model_len": "100"})
+    assert not app.error
+    assert any("60 of 60 requests are longer than max\\_model\\_len" in h.value for h in app.subheader)
+
+
+def test_slower_arrivals_are_another_question() -> None:
+    app = open_app(**SMALL)
+    runs = len(store())
+    app.select_slider(key="speed").set_value("¼×").run()
+    assert not app.exception
+    assert len(store()) == runs + 1

@@ -46,7 +46,7 @@ def test_frames_cover_every_step(shown: Shown) -> None:
 
 def some_block(shown: Shown, wanted: str) -> tuple[int, int]:
     """A step and a block in a state."""
-    for step in range(shown.start_step, shown.last_step):
+    for step in range(shown.last_step):
         state = shown.state(step)
         assert state is not None
         which = {

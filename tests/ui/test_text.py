@@ -8,7 +8,7 @@ from simkv.ui import text
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (0.0, "0 ms"),
+        (0.0, "0 s"),
         (0.00042, "420 µs"),
         (0.84, "840 ms"),
         (1.84, "1.84 s"),

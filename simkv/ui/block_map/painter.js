@@ -20,14 +20,15 @@ class Painter {
     this.dpr = window.devicePixelRatio || 1;
     const [W, H] = [Math.floor(width * this.dpr), Math.floor(height * this.dpr)];
     const fits = CELL_SIZES.filter((c) => c <= 24 * this.dpr && Math.ceil(n / Math.floor(W / c)) * c <= H);
-    const cell = fits.length ? fits[fits.length - 1] : Math.sqrt((W * H) / n);
+    const whole = fits[fits.length - 1] ?? 0;
+    const cell = whole >= 4 ? whole : Math.sqrt((W * H) / n); // small cells fill the space even if some are a pixel wider than others
     const zoomed = this.cell > this.fit;
     this.fit = cell;
-    this.cols = Math.max(1, Math.min(n, Math.floor(W / cell)));
+    this.cols = Math.max(1, Math.min(n, Math.floor(W / cell + 1e-9)));
     this.rows = Math.ceil(n / this.cols);
     if (!zoomed) this.cell = cell;
     this.canvas.width = W;
-    this.canvas.height = Math.ceil(this.rows * cell);
+    this.canvas.height = Math.round(this.rows * cell);
     this.canvas.style.height = `${this.canvas.height / this.dpr}px`;
     this.small.width = this.cols;
     this.small.height = this.rows;
@@ -84,8 +85,10 @@ class Painter {
   }
 
   outline(block, width, grow) {
-    const [x, y] = this.place(block);
     const size = Math.max(1, this.cell - (this.cell >= 4 ? 1 : 0)) + 2 * grow;
+    const inside = (v, most) => Math.max(grow + 1, Math.min(v, most - size + grow - 1));
+    let [x, y] = this.place(block);
+    if (!this.zoomed) [x, y] = [inside(x, this.canvas.width), inside(y, this.canvas.height)];
     this.ctx.lineWidth = width + 2;
     this.ctx.strokeStyle = this.background;
     if (grow) this.ctx.strokeRect(x - grow, y - grow, size, size);

@@ -13,11 +13,11 @@ from simkv.ui import progress, replaying, resolved, sidebar, sources, text, view
 from simkv.ui.config import Config, cost
 from simkv.ui.run_store import Job, store
 from simkv.ui.shown import Shown
-from simkv.workload.transform import with_salts
 from simkv.workload.workload import Workload
 
 PATIENCE_S = 2.0
 """How long a script run waits for a result before it shows progress instead."""
+_WAY_BACK = '<a href="?" target="_self">Back to the example the app opens with</a>'
 _RUN, _LAST, _JOB = "_run_wanted", "_last_shown", "_job"
 
 
@@ -31,7 +31,7 @@ def page() -> None:
         if chosen.config is None:
             _nothing_chosen()
             return
-        workload = with_salts(sources.workload_of(chosen.config, chosen.data), chosen.config.salts)
+        workload = sources.asked(chosen.config, chosen.data)
         found = resolve(chosen.config.settings, workload)
     except SimkvError as problem:
         _problem(problem)
@@ -105,6 +105,7 @@ def _show(job: Job) -> None:
 
 def _problem(problem: SimkvError) -> None:
     st.error(text.plain(str(problem), 1000), icon=":material/error:")
+    st.html(_WAY_BACK)
     _stale("Below is the last good result, with other settings.")
 
 
