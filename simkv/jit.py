@@ -46,12 +46,13 @@ def _digest(files: list[Path]) -> str:
     return h.hexdigest()[:16]
 
 
-def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[Any], Decorator[Any]]:
-    """``(entry, kernel, inline)`` for the functions of one package.
+def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[Any], Decorator[Any], Decorator[Any]]:
+    """``(entry, splice, kernel, inline)`` for the functions of one package.
 
     ``entry``: called from Python; the only ones with a Python wrapper and a place in the cache, whose object code holds
-    all they call. ``kernel``: called by compiled code only (leaving out wrapper and cache halves the compile time).
-    ``inline``: small helpers, inlined wherever they are called.
+    all they call. ``splice``: big, with one caller, and compiled as part of it (a function of its own would be optimised
+    and turned into machine code again at every level above). ``kernel``: called by compiled code from several places.
+    ``inline``: small helpers. Wrappers only for entries, and splicing, cut the compile time to a third.
 
     Args:
         package: the folder whose ``*.py`` files call each other.
@@ -70,7 +71,7 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
         return decorate
 
     bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return make(cache=not config.DISABLE_JIT, nogil=True), make(**bare), make(forceinline=True, **bare)
+    return make(cache=not config.DISABLE_JIT, nogil=True), make(inline="always"), make(**bare), make(forceinline=True, **bare)
 
 
 def is_warm(package: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.vllm.compiled import entry, inline, kernel
+from simkv.engine.vllm.compiled import entry, inline, kernel, splice
 from simkv.engine.vllm.layout import NOT_ARRIVED, WAITING
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
@@ -53,7 +53,7 @@ def next_event(reqs, queue, actions, c):
     return t
 
 
-@kernel
+@splice
 def take_arrivals(e, cfg, c):
     now = clock(cfg, c)
     while True:
@@ -76,7 +76,7 @@ def take_arrivals(e, cfg, c):
             emit(c, e.log, ev.ARRIVED, 0, r, 0)
 
 
-@kernel
+@splice
 def take_actions(e, cfg, c):
     now = clock(cfg, c)
     while c.next_action < e.actions.size and e.actions[c.next_action].at <= now:
@@ -110,7 +110,7 @@ def has_room(e, cfg, c):
     return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size
 
 
-@kernel
+@splice
 def begin_turn(e, cfg, c):
     """Arrivals, actions and schedule(). Returns the number of rows scheduled, -1 if schedule() was not called."""
     step = e.steps[c.logged_steps]
@@ -162,7 +162,7 @@ def close_turn(steps, c):
     step.cached = c.cached
 
 
-@kernel
+@splice
 def end_turn(e, cfg, c):
     """Process the oldest batch if it is due. Returns 1 if one was processed."""
     processed = 0

@@ -5,7 +5,7 @@ Running requests first, in list order; the waiting queue only if nothing was pre
 
 from __future__ import annotations
 
-from simkv.engine.vllm.compiled import inline, kernel
+from simkv.engine.vllm.compiled import inline, kernel, splice
 from simkv.engine.vllm.keys import block_keys
 from simkv.engine.vllm.layout import CONTINUED, NEW, RESUMED, RUNNING, WAITING
 from simkv.engine.vllm.lookup import find_hit, no_hit
@@ -86,7 +86,7 @@ def least_important(reqs, slots, running, c):
     return worst
 
 
-@kernel
+@splice
 def schedule_running(e, cfg, c, rows, budget, threshold):
     """Returns (budget left, preemptions)."""
     preempted = 0
@@ -189,7 +189,7 @@ def must_wait(adapters, cfg, c, req):
     return cfg.max_loras > 0 and req.lora >= 0 and c.loras == cfg.max_loras and not runs_adapter(adapters, c, req.lora)
 
 
-@kernel
+@splice
 def schedule_waiting(e, cfg, c, rows, budget, threshold):
     """Admit from the head of the queue until something does not fit. Returns the number admitted."""
     c.stamp += 1
@@ -261,7 +261,7 @@ def step_duration(time, prefill, decode, context, attention):
     return time.overhead_s + max(flops / time.peak_flops, moved / time.bandwidth)
 
 
-@kernel
+@splice
 def schedule(e, cfg, c, step):
     """One schedule() call. Fills ``e.rows[c.batch]`` and the step row; returns the batch's duration in seconds."""
     rows = e.rows[c.batch]

@@ -1,8 +1,8 @@
-"""``entry``, ``kernel`` and ``inline`` for the folds (see simkv/jit.py)."""
+"""``entry``, ``splice``, ``kernel`` and ``inline`` for the folds (see simkv/jit.py)."""
 
 from pathlib import Path
 
 from simkv import jit
 
 _HERE = Path(__file__).parent
-entry, kernel, inline = jit.decorators(_HERE, _HERE.parent / "layout.py")
+entry, splice, kernel, inline = jit.decorators(_HERE, _HERE.parent / "layout.py")
