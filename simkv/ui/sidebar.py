@@ -23,6 +23,7 @@ MAX_UPLOAD_MB = 200
 
 DEFAULT_TRACE = "Claude Code"
 DEFAULT_LIMIT = "250"
+DEFAULT_UTILIZATION = 0.92
 DEFAULT_BLOCKS = 16_384
 DEFAULT_GENERATOR_REQUESTS = 1_000
 
@@ -33,6 +34,13 @@ class Chosen:
 
     config: Config | None
     data: bytes | None = None
+
+
+def opening() -> Config:
+    """What the controls say before anybody has touched them."""
+    base = EngineSettings()
+    settings = base.replace(block_size=16, gpu_memory_utilization=DEFAULT_UTILIZATION, tensor_parallel_size=1)
+    return Config("trace", sources.TRACES[DEFAULT_TRACE][0], limit=int(DEFAULT_LIMIT), settings=settings)
 
 
 def draw() -> Chosen:
@@ -151,7 +159,7 @@ def _engine() -> EngineSettings:
         changes["gpu"] = st.selectbox("GPU", cards, cards.index(base.gpu), key="gpu", bind=BIND)
         changes["tensor_parallel_size"] = st.select_slider("tensor_parallel_size", (1, 2, 4, 8), 1, key="tensor_parallel_size", bind=BIND)
         changes["gpu_memory_utilization"] = st.slider(
-            "gpu_memory_utilization", 0.3, 0.98, 0.92, 0.01, key="gpu_memory_utilization", bind=BIND
+            "gpu_memory_utilization", 0.3, 0.98, DEFAULT_UTILIZATION, 0.01, key="gpu_memory_utilization", bind=BIND
         )
     else:
         changes["num_gpu_blocks"] = int(

@@ -40,6 +40,17 @@ def test_it_opens_already_computed() -> None:
     assert "step" not in app.query_params
 
 
+def test_the_server_prepares_what_the_page_opens_with() -> None:
+    from simkv.ui import serve, sidebar
+
+    serve.prepare()
+    prepared = store().get(sidebar.opening().digest)
+    assert prepared is not None
+    assert prepared.done.wait(180)
+    open_app()
+    assert len(store()) == 1
+
+
 def test_settings_in_the_url_are_taken_over() -> None:
     app = open_app(**SMALL, block_size="32", max_num_seqs="4", enable_prefix_caching="false")
     assert app.select_slider(key="block_size").value == 32

@@ -1,0 +1,38 @@
+"""``python -m simkv.ui.serve app.py [streamlit options]``: the server, which computes the opening example while the browser still loads.
+
+``streamlit run app.py`` serves the same app; it only begins to import and to replay when the first page is open.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+
+logger = logging.getLogger(__name__)
+
+
+def prepare() -> None:
+    """Replay what the page opens with, compiling the engine if need be. A failure is left for the page to tell."""
+    try:
+        from simkv.ui import replaying, sidebar, sources
+        from simkv.ui.run_store import store
+
+        config = sidebar.opening()
+        workload = sources.asked(config)
+        store().start(config, lambda job: replaying.work(job, workload, config))
+    except Exception:
+        logger.exception("the opening example could not be prepared")
+
+
+def main() -> None:
+    """Serve until stopped."""
+    from streamlit.web.cli import main as streamlit
+
+    threading.Thread(target=prepare, name="prepare", daemon=True).start()
+    sys.argv = ["streamlit", "run", *sys.argv[1:]]
+    streamlit(prog_name="streamlit")
+
+
+if __name__ == "__main__":
+    main()
