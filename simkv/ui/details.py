@@ -163,8 +163,9 @@ def next_victims(shown: Shown, state: PoolState, most: int = 6) -> list[Fact]:
     queue = state.free_queue()
     writer = np.where(state.key[queue] != 0, state.writer[queue], -1)
     cuts = np.flatnonzero((np.diff(writer) != 0) | (np.diff(state.since[queue]) != 0)) + 1
-    starts = np.concatenate([[0], cuts]) if len(queue) else np.zeros(0, np.int64)
-    ends = np.concatenate([cuts, [len(queue)]])
+    if not len(queue):
+        return []
+    starts, ends = np.concatenate([[0], cuts]), np.concatenate([cuts, [len(queue)]])
     rows = []
     for a, b in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True):
         place = f"{a + 1:,}" if b - a == 1 else f"{a + 1:,}–{b:,}"

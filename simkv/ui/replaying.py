@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from simkv.engine.vllm import compiled
+from simkv.errors import SimkvError
 from simkv.jit import is_warm
 from simkv.replay import Run, replay
 from simkv.ui.config import Config
@@ -55,7 +56,12 @@ def _ceiling(job: Job, run: Run) -> tuple[float, int]:
         queries = int(run.steps["queries"].sum())
         return (float(run.steps["hits"].sum(dtype=np.int64)) / queries if queries else math.nan), run.resolved.num_gpu_blocks
     settings = run.settings.replace(num_gpu_blocks=blocks, enable_prefix_caching=True)
-    best = replay(run.workload, settings, run.step_time, events=False, progress=lambda _: not job.cancelled.is_set())
+    try:
+        # run.settings already hold what the file records; without this its enable_prefix_caching=False would win again.
+        workload = dataclasses.replace(run.workload, engine={})
+        best = replay(workload, settings, run.step_time, events=False, progress=lambda _: not job.cancelled.is_set())
+    except SimkvError:  # the comparison is an extra: without it the page still says what happened
+        return math.nan, 0
     queries = int(best.steps["queries"].sum())
     if best.status != "complete" or not queries or best.steps["removed"].any():
         return math.nan, 0

@@ -32,6 +32,9 @@ def draw(resolved: Resolved, workload: Workload) -> None:
             )
             for sentence in resolved.capacity.assumptions:
                 st.text(sentence)
+        if workload.engine:
+            told = ", ".join(f"{name}={value}" for name, value in workload.engine.items())
+            st.text(f"The file records settings of its own; they hold where a control is at its default: {told}.")
         for sentence in (*resolved.notes, *workload.report.notes):
             st.text(sentence)
         if workload.report.dropped:

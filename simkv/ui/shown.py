@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.errors import SimkvError
+from simkv.diagnosis.why import KeyHistory, Miss, why_missed
 from simkv.events.folds.block_map import BlockHistory, block_history, encode
 from simkv.events.folds.pool import PoolFold, PoolState
 from simkv.metrics.series import series
@@ -53,6 +53,7 @@ class Shown:
     note: str = ""
     _states: OrderedDict[int, PoolState] = field(default_factory=OrderedDict, repr=False)
     _curves: dict[int, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict, repr=False)
+    _misses: dict[int, Miss] = field(default_factory=dict, repr=False)
     _fold: PoolFold | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -136,6 +137,16 @@ class Shown:
             return found
 
     @cached_property
+    def _keys(self) -> KeyHistory | None:
+        return KeyHistory(self.run.log) if self.run.log is not None else None
+
+    def why(self, request: int) -> Miss:
+        """Why a request's prompt did not hit (further); kept."""
+        if request not in self._misses:
+            self._misses[request] = why_missed(self.run, request, self._keys)
+        return self._misses[request]
+
+    @cached_property
     def story(self) -> Story:
         """The figures behind the headline."""
         run, s = self.run, self.summary
@@ -211,16 +222,15 @@ def fold(shown: Shown) -> Shown:
 
 
 def unlimited_blocks(run: Run) -> int:
-    """Blocks with which the same requests never evict anything: every block ever stored has room at once."""
-    per_request = -(
-        -(run.workload.num_prompt.astype(np.int64) + run.workload.num_output) // min(g.block_size or 1 for g in run.resolved.groups)
-    )
-    return int(per_request.sum()) * len(run.resolved.groups) + 2
+    """Blocks with which the same requests never evict anything: every block of every request has room at once."""
+    w, r = run.workload, run.resolved
+    size = min(g.block_size or r.block_size for g in r.groups)
+    tokens = w.num_prompt.astype(np.int64) + w.num_output
+    all_at_once = int((-(-tokens // size)).sum()) * len(r.groups)
+    starts_up = -(-r.max_model_len // size) * len(r.groups)
+    return max(all_at_once, starts_up, r.num_gpu_blocks) + 2
 
 
 def _quantile(values: npt.NDArray[np.float64], q: float = 0.95) -> float:
     known = values[np.isfinite(values)]
     return float(np.quantile(known, q)) if len(known) else math.nan
-
-
-__all__ = ["Shown", "SimkvError", "fold", "story_step", "unlimited_blocks"]

@@ -167,7 +167,7 @@ def test_requests_and_their_misses(shown: Shown) -> None:
     lines = requests.csv(shown).decode().splitlines()
     assert len(lines) == 121
     assert lines[0].startswith("request,arrives,prompt,cached")
-    kinds = {block_tables.why(shown, i).kind for i in range(120)}
+    kinds = {shown.why(i).kind for i in range(120)}
     assert {"evicted", "new content"} <= kinds
     step = requests.admission_step(shown, 5)
     assert step is not None

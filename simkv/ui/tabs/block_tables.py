@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from simkv.diagnosis.why import Miss, why_missed
 from simkv.events.folds.pool import PoolState
 from simkv.ui import cursor, details, text
 from simkv.ui.shown import Shown
@@ -54,16 +53,6 @@ def headline(shown: Shown, state: PoolState, request: int) -> str:
     return f"holds {len(table):,} blocks, {shared:,} of them shared with other requests"
 
 
-@st.cache_data(show_spinner=False, max_entries=500)
-def _why(digest: str, request: int, _shown: Shown) -> Miss:
-    return why_missed(_shown.run, request)
-
-
-def why(shown: Shown, request: int) -> Miss:
-    """Why the request's prompt did not hit (further); kept per run and request."""
-    return _why(shown.digest, request, shown)
-
-
 def pick_request(shown: Shown, state: PoolState) -> int | None:
     """The request to show: the selected one, else the first that runs now."""
     here = cursor.cursor(shown)
@@ -92,7 +81,7 @@ def pick_request(shown: Shown, state: PoolState) -> int | None:
 
 def draw_why(shown: Shown, request: int) -> None:
     """The sentence why this request missed, with ways to where it happened."""
-    miss = why(shown, request)
+    miss = shown.why(request)
     with st.container(border=True):
         st.text(miss.sentence)
         if miss.evicted_step is not None and miss.evicted_step >= 0:
