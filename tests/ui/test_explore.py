@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from simkv.ui import cursor, replaying
+from simkv.ui import cursor, replaying, sources
 from simkv.ui.pages import explore
 from simkv.ui.run_store import store
 
@@ -169,3 +169,10 @@ def test_slower_arrivals_are_another_question() -> None:
     app.select_slider(key="speed").set_value("¼×").run()
     assert not app.exception
     assert len(store()) == runs + 1
+
+
+@pytest.mark.parametrize("trace", sources.traces())
+def test_every_bundled_trace_draws(trace: str) -> None:
+    app = open_app(source="Trace", trace=trace, limit="100")
+    assert not app.error, app.error[0].value
+    assert len(app.metric) == 5
