@@ -117,7 +117,7 @@ class Reference:
             if self._virtual:
                 self.now = max(self.now, following)
             else:
-                self.statistics.steps = max(self.statistics.steps, int(following))
+                self.statistics.steps = max(self.statistics.steps, math.ceil(following))
         self._take_arrivals()
         self._take_actions()
         self.batch = None

@@ -206,7 +206,7 @@ def advance(e, cfg, c, until, pause):
                 if cfg.virtual:
                     c.now = max(c.now, t)
                 else:
-                    c.steps = max(c.steps, np.int64(t))
+                    c.steps = max(c.steps, np.int64(np.ceil(t)))  # else the loop would turn empty before a half step
             if clock(cfg, c) > until:
                 return UNTIL
             if not has_room(e, cfg, c):
