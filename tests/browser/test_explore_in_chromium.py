@@ -74,7 +74,7 @@ def step_of(page: Any) -> int:
 
 def test_open_scrub_click_and_link(page: Any, app: str, tmp_path: Path) -> None:
     sent: list[object] = []
-    page.on("websocket", lambda socket: socket.on("framesent", sent.append))
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
     board = ready(page, f"{app}/{SMALL}")
     # Scrubbing: the clock and the counts follow, nothing goes to the server.
     before, frames = step_of(page), len(sent)
