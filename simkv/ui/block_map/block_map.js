@@ -1,6 +1,5 @@
 // Controls around the painter. Everything between two releases of the mouse happens here, without the server.
 const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "evicted in this frame"];
-const PLAY_S = 20; // a whole run at speed 1
 const remembered = new WeakMap();
 let wish = null; // what the server last wanted shown: a step, a block, a set of outlined blocks
 
@@ -23,7 +22,7 @@ export default function ({ data, parentElement, setStateValue }) {
       if (remembered.get(root) === mount) mount.map = new BlockMap(root, new History(bytes, meta), mount, known?.map);
     });
   }
-  return () => mount.map?.pause(false);
+  return () => mount.map?.player.pause(false);
 }
 
 // The second, invisible mount: tells every map of this page what the server wants shown.
@@ -36,7 +35,7 @@ function remote(detail) {
 class BlockMap {
   constructor(root, history, mount, before) {
     const pick = (selector) => root.querySelector(selector);
-    Object.assign(this, { root, history, mount, run: mount.run, timer: null, aborter: new AbortController() });
+    Object.assign(this, { root, history, mount, run: mount.run, aborter: new AbortController() });
     this.cells = pick(".cells");
     this.slider = pick(".time");
     this.timeline = pick(".timeline");
@@ -44,6 +43,7 @@ class BlockMap {
     this.hover = pick(".hover");
     this.legend = pick(".legend");
     this.painter = new Painter(this.cells, this.history);
+    this.player = new Player(pick(".play"), pick(".speed"), history, { seek: (t) => this.seek(t), release: () => this.release() });
     this.painter.only = before?.painter.only ?? -1;
     this.slider.max = this.history.T - 1;
     this.build();
@@ -58,7 +58,8 @@ class BlockMap {
   }
 
   stop() {
-    this.pause();
+    this.player.pause(false);
+    clearTimeout(this.settle);
     this.aborter.abort();
     this.sizes.disconnect();
   }
@@ -186,7 +187,7 @@ class BlockMap {
     this.wish = { ...detail, frame };
     this.hovering = false;
     if (moves) {
-      this.pause(false);
+      this.player.pause(false);
       this.painter.selected = Number.isInteger(detail.block) ? detail.block : -1;
     }
     this.seek(moves ? frame : this.history.frame);
@@ -232,7 +233,7 @@ class BlockMap {
     this.cells.classList.remove("drag");
     const block = this.painter.at(event.offsetX, event.offsetY);
     if (moved || event.button !== 0 || block < 0) return;
-    this.pause();
+    this.player.pause();
     this.select(block);
   }
 
@@ -279,69 +280,17 @@ class BlockMap {
     const { history, painter } = this;
     const steps = { first: 0, back: history.frame - 1, next: history.frame + 1, last: history.T - 1 };
     if (name in steps) {
-      this.pause(false);
+      this.player.pause(false);
       this.seek(steps[name]);
       clearTimeout(this.settle); // a held key reports once, when it is let go
       this.settle = setTimeout(() => this.release(), 250);
-    } else if (name === "play") this.timer ? this.pause() : this.play();
+    } else if (name === "play") this.player.toggle();
     else if (name === "in" || name === "out") this.zoom(name === "in" ? 1 : -1);
     else if (name === "fit") {
       painter.cell = painter.fit;
       painter.clamp();
       painter.draw();
-    } else if (name === "png") this.savePicture();
-    else if (name === "link") this.copyLink();
-  }
-
-  play() {
-    const { history } = this;
-    const button = this.root.querySelector(".play");
-    button.textContent = "❚❚ Pause";
-    button.setAttribute("aria-label", "Pause");
-    let at = history.frame >= history.T - 1 ? 0 : history.frame;
-    let before = performance.now();
-    const tick = (now) => {
-      const rate = Math.max(4, history.T / PLAY_S) * this.root.querySelector(".speed").value;
-      at += ((now - before) / 1000) * rate;
-      before = now;
-      if (Math.floor(at) !== history.frame) this.seek(Math.min(history.T - 1, Math.floor(at)));
-      if (history.frame >= history.T - 1) this.pause();
-      else this.timer = requestAnimationFrame(tick);
-    };
-    this.timer = requestAnimationFrame(tick);
-  }
-
-  pause(tell = true) {
-    if (!this.timer) return;
-    cancelAnimationFrame(this.timer);
-    this.timer = null;
-    const button = this.root.querySelector(".play");
-    button.textContent = "▶ Play";
-    button.setAttribute("aria-label", "Play");
-    if (tell) this.release();
-  }
-
-  savePicture() {
-    this.cells.toBlob((blob) => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = `block-map-step-${this.history.steps[this.history.frame]}.png`;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    });
-  }
-
-  async copyLink() {
-    const url = new URL(window.location.href);
-    url.searchParams.set("step", this.history.steps[this.history.frame]);
-    if (this.painter.selected >= 0) url.searchParams.set("block", this.painter.selected);
-    const button = this.root.querySelector('[data-do="link"]');
-    try {
-      await navigator.clipboard.writeText(url.href);
-      button.textContent = "Link copied";
-    } catch {
-      window.prompt("Copy this link:", url.href); // the clipboard needs https or localhost
-    }
-    setTimeout(() => (button.textContent = "Copy link"), 1500);
+    } else if (name === "png") savePicture(this.cells, history.steps[history.frame]);
+    else if (name === "link") copyLink(this.root.querySelector('[data-do="link"]'), history.steps[history.frame], painter.selected);
   }
 }

@@ -18,7 +18,7 @@ _MAP = st.components.v2.component(
     "simkv_block_map",
     html=_text("block_map.html"),
     css=_text("block_map.css"),
-    js=_text("history.js", "painter.js", "timeline.js", "block_map.js"),
+    js=_text("history.js", "painter.js", "timeline.js", "player.js", "sharing.js", "block_map.js"),
 )
 
 
