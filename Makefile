@@ -16,7 +16,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	@echo "Compiling the engine once, so that no test waits for it"
-	@$(BIN)/python -m simkv.bench.warm
+	@$(BIN)/python -m simkv.warm
 	$(BIN)/pytest
 
 lint: $(VENV)/.installed-dev

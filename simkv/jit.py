@@ -28,6 +28,7 @@ njit: Any = numba.njit
 
 HERE = Path(__file__).resolve().parent
 STALE_AFTER_S = 30 * 24 * 3600.0
+_cache_of: dict[Path, Path] = {}
 
 
 def cache_root() -> Path:
@@ -59,6 +60,7 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
         more: further files whose constants or functions they use.
     """
     cache = cache_root() / f"{package.name}-{_digest([*package.glob('*.py'), *more, HERE / 'jit.py'])}"
+    _cache_of[package] = cache
 
     def make(**options: Any) -> Decorator[Any]:
         def decorate(function: Any) -> Any:
@@ -75,8 +77,8 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
 
 
 def is_warm(package: Path) -> bool:
-    """Whether compiled code of this package lies on disk (a first start compiles for 10 to 20 s)."""
-    return any(cache_root().glob(f"{package.name}-*/**/*.nbc"))
+    """Whether compiled code of this package, as it is now, lies on disk (else the first use compiles for 10 to 20 s)."""
+    return any(_cache_of[package].glob("**/*.nbc"))
 
 
 def prune_stale(now: float | None = None) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from simkv.engine.resolve import Resolved, merge, resolve
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
-from simkv.engine.vllm.engine import DONE, STALLED, UNTIL, VllmEngine
+from simkv.engine.vllm.engine import DONE, MAX_EMPTY_SCHEDULES, STALLED, UNTIL, VllmEngine
 from simkv.engine.vllm.layout import STATUS
 from simkv.events.log import EventLog
 from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
@@ -228,10 +228,10 @@ _COUNTERS = (
 def _why_stalled(engine: VllmEngine) -> str:
     c, s = engine.counters, engine.settings
     waiting, running, free = int(c.wait_len), int(c.running), int(c.free)
-    if running:
+    if c.empty_schedules <= MAX_EMPTY_SCHEDULES:
         return (
-            f"The engine preempts and recomputes without end: {running} running and {waiting} waiting requests do not finish in"
-            f" {s.num_gpu_blocks - 1:,} usable blocks. vLLM would go on like this for ever. Give it more blocks."
+            f"The engine preempts and recomputes without end: {int(c.preemptions):,} preemptions, and {running + waiting} requests"
+            f" do not finish in {s.num_gpu_blocks - 1:,} usable blocks. vLLM would go on like this for ever. Give it more blocks."
         )
     return (
         f"Nothing can be scheduled any more: {waiting} requests wait, none runs, {free:,} of {s.num_gpu_blocks - 1:,} usable blocks"

@@ -8,6 +8,6 @@ import pytest
 @pytest.fixture(scope="session")
 def compiled() -> None:
     """The engine is compiled and on disk, so that a subprocess with a time limit does not wait for it."""
-    from simkv.bench.warm import warm
+    from simkv.warm import warm
 
     warm()

@@ -44,7 +44,7 @@ def app_script() -> Path:
 
 
 def command(port: int | None, address: str, browser: bool) -> list[str]:
-    """The streamlit command line that serves the app."""
+    """The command line that serves the app, with streamlit's own options."""
     options = {
         "server.address": address,
         "server.showEmailPrompt": "false",
@@ -55,7 +55,7 @@ def command(port: int | None, address: str, browser: bool) -> list[str]:
         options["server.port"] = str(port)
     if not browser:
         options["server.headless"] = "true"
-    return [sys.executable, "-m", "streamlit", "run", str(app_script()), *(f"--{name}={value}" for name, value in options.items())]
+    return [sys.executable, "-m", "simkv.ui.serve", str(app_script()), *(f"--{name}={value}" for name, value in options.items())]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simkv import warm
 from simkv.engine.vllm import compiled
 from simkv.errors import SimkvError
 from simkv.jit import is_warm
@@ -38,10 +39,13 @@ def work(job: Job, workload: Workload, config: Config) -> Shown:
         SimkvError: what the engine or the settings refuse.
     """
     global _warm_now
-    job.phase = "compiling" if needs_compiling() else "replaying"
+    beside = warm.folds_beside() if needs_compiling() else None
+    job.phase = "compiling" if beside else "replaying"
     run = replay(workload, config.settings, events=True, progress=job.report, max_events=MAX_EVENTS)
     _warm_now = True
     job.phase = "folding"
+    if beside:
+        beside.wait()
     shown = fold(Shown(config, run))
     ceiling, blocks = _ceiling(job, run)
     return dataclasses.replace(shown, ceiling=ceiling, ceiling_blocks=blocks)

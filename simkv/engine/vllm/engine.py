@@ -13,7 +13,7 @@ import numpy.typing as npt
 from simkv.engine.step_time_layout import STEP_INDEX, STEP_TIME
 from simkv.engine.vllm import layout
 from simkv.engine.vllm.keys import root_key
-from simkv.engine.vllm.loop import DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL, advance
+from simkv.engine.vllm.loop import DONE, GROW, MAX_EMPTY_SCHEDULES, PROCESSED, SCHEDULED, STALLED, UNTIL, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.events.layout import EVENT, GAP, STEP
 from simkv.events.log import EventLog
@@ -22,7 +22,7 @@ from simkv.workload.workload import Workload
 if TYPE_CHECKING:
     from simkv.engine.resolve import Resolved
 
-__all__ = ["DONE", "GROW", "PROCESSED", "SCHEDULED", "STALLED", "UNTIL", "VllmEngine"]
+__all__ = ["DONE", "GROW", "MAX_EMPTY_SCHEDULES", "PROCESSED", "SCHEDULED", "STALLED", "UNTIL", "VllmEngine"]
 
 FIRST_STEPS = 1 << 13
 
@@ -278,7 +278,7 @@ def _requests(w: Workload, lora_path: bool) -> npt.NDArray[np.void]:
     names = [("", "") if a < 0 else (w.loras[a].name, w.loras[a].path if lora_path else "") for a in pairs[1].tolist()]
     roots = np.array([root_key(w.salts[k], *names[j]) for j, k in enumerate(pairs[0].tolist())], np.uint64)
     reqs["root"] = roots[which.reshape(-1)] if n else 0
-    if w.lora is not None:
+    if w.lora is not None and w.loras:
         adapter = {i: k for k, i in enumerate(sorted({a.id for a in w.loras}))}
         ids = np.array([adapter[a.id] for a in w.loras], np.int32)
         reqs["lora"] = np.where(lora >= 0, ids[lora], -1)

@@ -53,6 +53,12 @@ def next_event(reqs, queue, actions, c):
     return t
 
 
+@inline
+def acceptable(req, cfg):
+    """Whether the server takes a request at all: a prompt, room for a token behind it, and max_tokens of at least 1."""
+    return 0 < req.num_prompt < cfg.max_model_len and req.num_output > 0
+
+
 @splice
 def take_arrivals(e, cfg, c):
     now = clock(cfg, c)
@@ -66,7 +72,7 @@ def take_arrivals(e, cfg, c):
             c.next_arrival += 1
         if e.reqs[r].status != NOT_ARRIVED:
             continue
-        if e.reqs[r].num_prompt >= cfg.max_model_len:
+        if not acceptable(e.reqs[r], cfg):
             reject(e, cfg, c, r)
             continue
         e.reqs[r].status = WAITING

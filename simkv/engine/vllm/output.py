@@ -160,7 +160,7 @@ def reset_prefix_cache(e, cfg, c, op):
 
 @kernel
 def reject(e, cfg, c, r):
-    """A prompt that max_model_len does not admit: the server answers with an error, the queue never sees it."""
+    """The server answers with an error, the queue never sees the request."""
     e.reqs[r].status = REJECTED
     c.rejected += 1
     start_successors(e.reqs, e.queue, c, r, clock(cfg, c))
