@@ -154,7 +154,7 @@ class Reference:
         while self.arrivals and self.arrivals[0][0] <= self.clock():
             _, i = self.arrivals.pop(0)
             request = self.requests[i]
-            if request.num_prompt >= self.settings.max_model_len:  # the server answers with an error
+            if not (0 < request.num_prompt < self.settings.max_model_len and request.num_output > 0):  # the server answers with an error
                 request.status = "rejected"
                 self.statistics.rejected += 1
                 self._start_successors(request)
