@@ -130,7 +130,7 @@ def test_export_of_no_run_is_bad_input(content: str | None, tmp_path: Path, caps
 def test_the_app_listens_on_this_machine_only() -> None:
     line = app.command(None, "127.0.0.1", browser=False)
     assert line[1:3] == ["-m", "simkv.ui.serve"]
-    assert Path(line[4]).name == "app.py"
+    assert Path(line[3]).name == "app.py"
     assert "--server.address=127.0.0.1" in line
     assert "--browser.gatherUsageStats=false" in line
     assert not any(part.startswith("--server.port") for part in line)
