@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.vllm.chain import chain_keys
+from simkv.engine.vllm.chain import chain_keys, group_key
 from simkv.events import layout as ev
 from simkv.events.log import EventLog
 from simkv.replay import Run
+from simkv.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,8 @@ class Miss:
     """The answer for one request's first admission.
 
     Args:
-        kind: ``nothing to miss``, ``new content``, ``evicted``, ``below a block``, ``last token``, ``caching off``,
-            ``not read``, ``other namespace``, ``not stored``, ``never admitted``.
+        kind: ``nothing to miss``, ``new content``, ``evicted``, ``cleared``, ``below a block``, ``other namespace``,
+            ``not stored``, ``caching off``, ``not read``, ``never admitted``, ``not known`` (no event log).
         sentence: the answer in words.
         hit_tokens, prompt_tokens: of the first admission.
         first_missing_block: logical index of the first block that was not found.
@@ -78,11 +79,11 @@ class KeyHistory:
 def why_missed(run: Run, req: int, history: KeyHistory | None = None) -> Miss:
     """Explain the first admission of request ``req``. Needs the run's event log.
 
-    For hybrid models the answer is about the first group, whose blocks decide in most cases.
+    For hybrid models the answer is about the first full-attention group (the first group if there is none): its blocks
+    are the ones every hit needs from the first token on.
     """
     w, s, log = run.workload, run.resolved, run.log
     prompt, hit = int(w.num_prompt[req]), int(run.requests["hit"][req])
-    size = s.groups[0].block_size or s.block_size
     name = w.id(req)
     if np.isnan(run.requests["scheduled"][req]):
         return Miss("never admitted", f"{name} was never admitted in this run.", 0, prompt)
@@ -103,16 +104,18 @@ def why_missed(run: Run, req: int, history: KeyHistory | None = None) -> Miss:
         return Miss("nothing to miss", text, hit, prompt)
     if log is None:
         return Miss("not known", "The run kept no event log.", hit, prompt)
-    return _first_missing(run, req, hit, prompt, size, history or KeyHistory(log))
+    return _first_missing(run, log, req, hit, history or KeyHistory(log))
 
 
-def _first_missing(run: Run, req: int, hit: int, prompt: int, size: int, history: KeyHistory) -> Miss:
-    w, block, name = run.workload, hit // size, run.workload.id(req)
-    stride = size // run.resolved.hash_block_size
-    keys = chain_keys(w, req, run.resolved.hash_block_size, lora_path=run.resolved.profile.lora_path_in_key)
-    key = int(keys[(block + 1) * stride - 1])
+def _first_missing(run: Run, log: EventLog, req: int, hit: int, history: KeyHistory) -> Miss:
+    w, s, name, prompt = run.workload, run.resolved, run.workload.id(req), int(run.workload.num_prompt[req])
+    group = next((g for g, x in enumerate(s.groups) if x.type == "full"), 0)
+    size = s.groups[group].block_size or s.block_size
+    block = hit // size
+    count = (block + 1) * size // s.hash_block_size
+    mine = chain_keys(w, req, s.hash_block_size, lora_path=s.profile.lora_path_in_key, upto=count)
     admitted = history.admission[req]
-    stores = history.stores(key, admitted)
+    stores = history.stores(int(mine[-1]) ^ group_key(group), admitted)
     where = f"block {block} (tokens {block * size:,} to {(block + 1) * size - 1:,})"
     found = f"{name} found {hit:,} of {prompt:,} tokens. "
     if len(stores):
@@ -120,19 +123,21 @@ def _first_missing(run: Run, req: int, hit: int, prompt: int, size: int, history
         lost = [(out, row) for out, row in gone if out is not None]
         if len(lost) == len(gone):
             out, row = max(lost)
-            events = run.log.events if run.log is not None else np.zeros(0, ev.EVENT)
-            taker, writer, turn = int(events["req"][out]), int(events["req"][row]), history.turn(out)
+            taker, writer, turn = int(log.events["req"][out]), int(log.events["req"][row]), history.turn(out)
             ago = _since(run, turn, req)
-            if int(events["kind"][out]) & ev.KIND_MASK == ev.CLEARED:
+            if int(log.events["kind"][out]) & ev.KIND_MASK == ev.CLEARED:
                 text = f"{found}Its {where} was cached by {w.id(writer)}, but reset_prefix_cache cleared it {ago}."
                 return Miss("cleared", text, hit, prompt, block, turn, None, writer)
             text = f"{found}Its {where} was cached by {w.id(writer)}, but evicted {ago} to make room for {w.id(taker)}."
             return Miss("evicted", text, hit, prompt, block, turn, taker, writer)
         text = f"{found}Its {where} is cached, but no resume point that every layer group agrees on lies behind it."
-        return Miss(
-            "not stored", text, hit, prompt, block, stored_by=int(run.log.events["req"][stores[0]]) if run.log is not None else None
-        )
-    other = _other_namespace(run, req, block, size, admitted, history)
+        return Miss("not stored", text, hit, prompt, block, stored_by=int(log.events["req"][stores[0]]))
+    same, other = _same_content(run, req, count, (block + 1) * size, history)
+    if same is not None:
+        reason = "a sliding window keeps only blocks it can resume on" if s.groups[group].type == "sliding" else "had not computed it yet"
+        whose = "" if s.groups[group].type == "sliding" else f"{w.id(same)} "
+        text = f"{found}{w.id(same)} had sent the same {where}, but it was not in the cache: {whose}{reason}."
+        return Miss("not stored", text, hit, prompt, block)
     if other is not None:
         text = f"{found}{w.id(other)} had sent the same {where}, but under another cache_salt or adapter, which never share."
         return Miss("other namespace", text, hit, prompt, block, shared_with=other)
@@ -152,50 +157,65 @@ def _since(run: Run, turn: int, req: int) -> str:
     return f"{max(now - then, 0.0):,.1f} s before"
 
 
-def _other_namespace(run: Run, req: int, block: int, size: int, admitted: int, history: KeyHistory) -> int | None:
-    """A request admitted earlier with another salt or adapter and the same first tokens."""
-    w = run.workload
-    if w.salt is None and w.lora is None:
-        return None
-    hash_block = run.resolved.hash_block_size
-    count = (block + 1) * size // hash_block
-    mine = chain_keys(w, req, hash_block, root=0)[count - 1]
-    for other, row in history.admission.items():
-        if row >= admitted or w.num_prompt[other] + w.num_output[other] < (block + 1) * size:
+def _same_content(run: Run, req: int, count: int, tokens: int, history: KeyHistory) -> tuple[int | None, int | None]:
+    """Requests admitted earlier with the same first ``tokens`` tokens: one in the same namespace, one in another."""
+    w, hash_block = run.workload, run.resolved.hash_block_size
+    key = chain_keys(w, req, hash_block, root=0, upto=count)[-1]
+    same = other = None
+    for i in _alike(run, req, history):
+        if w.num_prompt[i] + w.num_output[i] < tokens or chain_keys(w, i, hash_block, root=0, upto=count)[-1] != key:
             continue
-        if _namespace(run, other) != _namespace(run, req) and chain_keys(w, other, hash_block, root=0)[count - 1] == mine:
-            return int(other)
-    return None
+        if _namespace(run, i) != _namespace(run, req):
+            other = i
+        elif w.num_prompt[i] >= tokens:
+            same = i
+    return same, other
 
 
-def _namespace(run: Run, req: int) -> tuple[int, int]:
+def _alike(run: Run, req: int, history: KeyHistory) -> list[int]:
+    """Requests admitted before ``req`` that start with the same token, in order of the workload."""
     w = run.workload
-    return (int(w.salt[req]) if w.salt is not None else 0, int(w.lora[req]) if w.lora is not None else -1)
+    heads = w.runs[w.first_run[:-1]]
+    explicit = heads["seed"] < 0
+    start = np.where(explicit, 0, heads["start"].astype(np.int64))
+    start[explicit] = w.tokens[-1 - heads["seed"][explicit] + heads["start"][explicit]]
+    first = np.where(explicit, -1, heads["seed"])
+    before = history.admission[req]
+    alike = np.flatnonzero((first == first[req]) & (start == start[req])).tolist()
+    return [i for i in alike if history.admission.get(i, before) < before]
+
+
+def _namespace(run: Run, req: int) -> tuple[str, str, str]:
+    w = run.workload
+    salt = w.salts[w.salt[req]] if w.salt is not None else ""
+    if w.lora is None or w.lora[req] < 0:
+        return salt, "", ""
+    adapter = w.loras[w.lora[req]]
+    return salt, adapter.name, adapter.path if run.resolved.profile.lora_path_in_key else ""
 
 
 def _common_prefix(run: Run, req: int, history: KeyHistory) -> int:
-    """Tokens shared with the best earlier request, by content pieces (not rounded to blocks)."""
+    """Tokens shared with the best earlier request of the same namespace, by content pieces (not rounded to blocks)."""
     w, best = run.workload, 0
     mine = w.runs[w.first_run[req] : w.first_run[req + 1]]
-    if len(mine) == 0 or mine["seed"][0] < 0:
-        return 0
-    before = history.admission[req]
-    heads = w.runs[w.first_run[:-1]]
-    alike = np.flatnonzero((heads["seed"] == mine["seed"][0]) & (heads["start"] == mine["start"][0]))
-    for other in alike.tolist():
-        if other == req or history.admission.get(other, before) >= before or _namespace(run, other) != _namespace(run, req):
-            continue
-        theirs = w.runs[w.first_run[other] : w.first_run[other + 1]]
-        best = max(best, _equal_tokens(mine, theirs))
+    for i in _alike(run, req, history):
+        if _namespace(run, i) == _namespace(run, req):
+            best = max(best, _equal_tokens(w, mine, w.runs[w.first_run[i] : w.first_run[i + 1]]))
     return min(best, int(w.num_prompt[req]))
 
 
-def _equal_tokens(a: npt.NDArray[np.void], b: npt.NDArray[np.void]) -> int:
+def _equal_tokens(w: Workload, a: npt.NDArray[np.void], b: npt.NDArray[np.void]) -> int:
     total = 0
-    for x, y in zip(a.tolist(), b.tolist(), strict=False):
-        if x[:2] != y[:2]:
+    for (seed, start, n), (seed_b, start_b, n_b) in zip(a.tolist(), b.tolist(), strict=False):
+        most = min(n, n_b)
+        if seed < 0 and seed_b < 0:
+            at, at_b = -1 - seed + start, -1 - seed_b + start_b
+            different = np.flatnonzero(w.tokens[at : at + most] != w.tokens[at_b : at_b + most])
+            if len(different):
+                return total + int(different[0])
+        elif (seed, start) != (seed_b, start_b):
             break
-        total += min(x[2], y[2])
-        if x[2] != y[2]:
+        total += most
+        if n != n_b:
             break
     return total

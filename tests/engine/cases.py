@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from random import Random
 
@@ -10,6 +11,7 @@ import numpy as np
 from simkv.engine.profiles import profiles
 from simkv.engine.resolve import Resolved, resolve
 from simkv.engine.step_time import StepTime, linear, step_index
+from simkv.replay import Run, replay
 from simkv.settings import EngineSettings, KVGroup
 from simkv.workload.workload import ABORT, ACTION, IMAGE, RESET, RESET_RUNNING, RUN, Lora, Workload, merge_runs, run_offsets
 
@@ -34,6 +36,27 @@ def draw_case(r: Random, most_requests: int = 16) -> Case:
     workload = _workload(r, settings, timed, r.randint(1, most_requests))
     step_time = linear(r.choice([0.01, 0.006]), r.choice([0.0, 4e-5]), r.choice([0.0, 2e-4])) if timed else step_index()
     return Case(workload, resolve(settings, workload, check_pool=False), step_time)
+
+
+def replayed(case: Case) -> Run:
+    """The case as a replay. Its settings stand in the workload, as in a recording, so no start-up check applies."""
+    s = case.settings
+    engine = {
+        "engine_version": s.profile.version,
+        "scheduler_reserve_full_isl": s.scheduler_reserve_full_isl if s.profile.reserve_full_isl is not None else None,
+        "watermark": s.watermark_blocks / s.num_gpu_blocks + 1e-12 if s.watermark_blocks else 0.0,
+        "hybrid": s.groups,
+        "max_num_active_seqs": s.max_running,
+        "prefix_cache_retention_interval": s.retention_interval,
+    }
+    same = (
+        "block_size num_gpu_blocks max_num_seqs max_num_batched_tokens max_model_len enable_prefix_caching enable_chunked_prefill"
+        " async_scheduling long_prefill_token_threshold policy max_loras"
+    )
+    engine |= {name: getattr(s, name) for name in same.split()}
+    run = replay(dataclasses.replace(case.workload, engine=engine), step_time=case.step_time)
+    assert dataclasses.replace(run.resolved, notes=s.notes) == s
+    return run
 
 
 def _settings(r: Random) -> EngineSettings:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from simkv.engine.step_time_layout import STEP_INDEX, STEP_TIME
 from simkv.engine.vllm import layout
+from simkv.engine.vllm.chain import group_key
 from simkv.engine.vllm.keys import root_key
 from simkv.engine.vllm.loop import DONE, GROW, MAX_EMPTY_SCHEDULES, PROCESSED, SCHEDULED, STALLED, UNTIL, advance
 from simkv.engine.vllm.pool import free_order
@@ -234,7 +235,7 @@ def _groups(s: Resolved, sizes: list[int]) -> tuple[npt.NDArray[np.void], int]:
     for g, (group, size) in enumerate(zip(s.groups, sizes, strict=True)):
         window = group.window or 0 if group.type == "sliding" else 0
         row = table[g]
-        row.key = (g * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF
+        row.key = group_key(g)
         row.block_size, row.window, row.stride, row.next_in_kind = size, window, size // s.hash_block_size, -1
         if window:
             row.need = -(-(window - 1) // size)
