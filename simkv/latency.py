@@ -32,7 +32,9 @@ def weighted_percentiles(values: npt.NDArray[np.float64], counts: npt.NDArray[np
     for p in PERCENTILES:
         at = (last[-1] - 1) * (p / 100)
         low, high = (values[np.searchsorted(last, k, side="right")] for k in (np.floor(at), np.ceil(at)))
-        out[f"p{p}"] = float(low + (high - low) * (at - np.floor(at)))
+        part = at - np.floor(at)
+        # From the nearer end, as numpy does: the same to the last bit.
+        out[f"p{p}"] = float(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
     return out
 
 
