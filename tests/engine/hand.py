@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from simkv.engine.resolve import merge, resolve
 from simkv.engine.step_time import for_workload
 from simkv.replay import Run, replay
 from simkv.settings import EngineSettings
 from simkv.workload.registry import read_bytes
-from simkv.workload.workload import Workload
+from simkv.workload.workload import RUN, Workload
 from tests.engine.cases import Case
 
 VIRTUAL = {"mode": "virtual", "a": 0.01, "b": 0.0, "c": 0.0}
@@ -45,3 +47,9 @@ def case(*args: Any, version: str = "0.32", **config: Any) -> Case:
 def run(*args: Any, version: str = "0.32", **config: Any) -> Run:
     """The same replayed."""
     return replay(workload(*args, **config), EngineSettings(engine_version=version))
+
+
+def nothing() -> Workload:
+    """No request at all."""
+    none, i4 = np.zeros(0), np.zeros(0, np.int32)
+    return Workload("nothing", "test", none, i4, i4, np.zeros(1, np.int64), np.zeros(0, RUN))

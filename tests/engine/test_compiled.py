@@ -21,7 +21,8 @@ from simkv.engine.vllm.loop import advance
 from simkv.events.folds.block_map import block_history
 from tests.engine.cases import draw_case
 from tests.engine.compare import Side
-from tests.folds.test_pool import test_every_turn
+from simkv.events.folds.pool import PoolFold
+from tests.folds.live import recorded, same
 
 assert type(advance).__name__ == "function", "this is not interpreted"
 golden = Path(sys.argv[1])
@@ -31,7 +32,11 @@ for name in names.split():
     assert result.exact, result.first_difference
 for seed in range(6):
     Side(draw_case(Random(seed), most_requests=6)).run(200)
-test_every_turn(3)
+_, log, moments = recorded(draw_case(Random(3)))
+fold = PoolFold(log)
+for turn, expected in enumerate(moments):
+    same(fold.seek(turn), expected)
+block_history(log)
 print("interpreted: same")
 """
 

@@ -12,18 +12,12 @@ from simkv.engine.step_time import step_index
 from simkv.errors import SettingsError
 from simkv.replay import STATUS, Run, replay
 from simkv.settings import EngineSettings, KVGroup
-from simkv.workload.workload import RUN, Workload
 from tests.engine.compare import Side
-from tests.engine.hand import VIRTUAL, case, request, run, shared, workload
+from tests.engine.hand import VIRTUAL, case, nothing, request, run, shared, workload
 
 
 def status(result: Run) -> list[str]:
     return [STATUS[s] for s in result.requests["status"]]
-
-
-def nothing() -> Workload:
-    none, i4 = np.zeros(0), np.zeros(0, np.int32)
-    return Workload("nothing", "test", none, i4, i4, np.zeros(1, np.int64), np.zeros(0, RUN))
 
 
 def test_an_empty_workload() -> None:

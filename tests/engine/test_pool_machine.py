@@ -14,7 +14,7 @@ from simkv.engine.vllm.integrity import check_integrity, parent_keys
 from simkv.events.folds.pool import pool_at
 from simkv.workload.workload import ABORT, ACTION, RESET, RESET_RUNNING, Workload
 from tests.engine.cases import Case, draw_case
-from tests.folds.test_pool import moment, same
+from tests.folds.live import moment, same
 
 NEVER = 1e9
 MOST_ACTIONS = 12

@@ -12,8 +12,7 @@ from simkv.replay import Run, replay
 from simkv.settings import EngineSettings
 from simkv.workload.generators import generate
 from tests.engine.cases import draw_case, replayed
-from tests.engine.hand import VIRTUAL, request, run, shared
-from tests.engine.test_edges import nothing
+from tests.engine.hand import VIRTUAL, nothing, request, run, shared
 
 NAMES = {
     "time", "window", "hit_rate", "hit_rate_last_1000", "hit_rate_total", "usage", "cached_share", "running", "waiting",
