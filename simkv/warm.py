@@ -34,7 +34,7 @@ def warm_folds() -> None:
 
     header = {"num_blocks": 2, "groups": [{"type": "full", "block_size": 16}], "max_blocks_per_request": 1}
     header |= {"max_live_requests": 1, "requests": 0}
-    log = EventLog(np.zeros(0, EVENT), np.zeros(0, np.uint64), np.zeros(1, STEP), header)
+    log = EventLog.of_events(np.zeros(0, EVENT), np.zeros(0, np.uint64), np.zeros(1, STEP), header)
     PoolFold(log).seek(0)
     block_history(log)
     chain_keys(generate("shared_system_prompt", requests=4), 0, 16)

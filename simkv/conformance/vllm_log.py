@@ -118,14 +118,14 @@ class _Replay:
     def _turn(self, record: dict[str, Any]) -> None:
         step, equal = record["s"], self.compare.equal
         first_action = int(self.engine.counters.next_action)
-        before = int(self.engine.counters.events)
+        before = self.engine.mark()
         why = self.engine.advance(pause=True)
         if why == STALLED:
             why = SCHEDULED
         if not equal(step, "turn", SCHEDULED, why):
             return
         c = self.engine.counters
-        rows = self.engine.state.log[before : int(c.events)]
+        rows = self.engine.events_since(before)
         turn = self.engine.steps[-1]
         called = int(turn["schedule"]) >= 0
         equal(step, "s", step, int(c.steps) - called)
@@ -207,7 +207,7 @@ class _Replay:
         e, equal, step = self.engine.state, self.compare.equal, record["s"]
         in_flight = int(self.engine.counters.in_flight)
         oldest = int(self.engine.counters.batch) if in_flight == 2 else 1 - int(self.engine.counters.batch)
-        before = int(self.engine.counters.events)
+        before = self.engine.mark()
         batch = e.batches[oldest].copy()
         rows = [(int(x.req), bool(x.sampled), int(x.computed) + int(x.n)) for x in e.rows[oldest][: int(batch.rows)]]
         known = {r: int(e.reqs[r].status) for r, _, _ in rows}
@@ -223,7 +223,7 @@ class _Replay:
         self.removed_since += int(turn["removed"])
         if not processed:
             return
-        events = e.log[before : int(c.events)]
+        events = self.engine.events_since(before)
         if "upd" in record:
             equal(step, "upd", record["upd"], int(self.engine.steps[int(batch.turn)]["schedule"]))
         finished = [x for x in events if x["kind"] == ev.FINISHED]
@@ -232,7 +232,7 @@ class _Replay:
             equal(step, "out", record["out"], self._outputs(rows, known, first_token))
         self._pool(record, "2")
         equal(step, "cached2", record["cached2"], int(c.cached))
-        cleared = self.wire.take(int(c.events))
+        cleared = self.wire.take()
         equal(step, "evn", record["evn"], [self.stored_since, self.removed_since, cleared])
         self.stored_since = self.removed_since = 0
         now = self._statistics()
@@ -245,8 +245,6 @@ class _Replay:
         self.statistics = now
         if "ev" in record:
             equal(step, "ev", record["ev"], self.wire.events(self.hash_hex))
-        else:
-            self.wire.skip()
 
     def _outputs(self, rows: list[tuple[int, bool, int]], status: dict[int, int], stale: dict[int, int]) -> dict[str, int]:
         """Tokens the engine handed out in this turn: of requests still known whose output was not dropped."""
@@ -286,24 +284,20 @@ class Wire:
         )
         self.fold = KVEventFold(log.header, digests)
         self.several = len(s.groups) > 1
-        self.at = self.upto = 0
+        self.at = engine.mark()
+        self.due = engine.events_since(self.at)
 
-    def take(self, upto: int) -> int:
-        """Mark the rows up to ``upto`` as due; returns how many resets they hold."""
-        self.upto = upto
-        return int(np.count_nonzero(self.engine.state.log["kind"][self.at : upto] == ev.CLEARED))
-
-    def skip(self) -> None:
-        """Compact recordings hold no events."""
-        self.at = self.upto
+    def take(self) -> int:
+        """Gather what was written since the last output; returns how many resets it holds."""
+        self.due = self.engine.events_since(self.at)
+        self.at = self.engine.mark()
+        return int(np.count_nonzero(self.due["kind"] == ev.CLEARED))
 
     def events(self, hex_digits: int) -> list[Any]:
-        """Due events."""
+        """What was gathered, in the recording's form."""
         out: list[KVEvent] = []
-        for x in self.engine.state.log[self.at : self.upto]:
-            kind = int(x.kind)
-            out += self.fold.row(int(x.req), int(x.arg), kind & ev.KIND_MASK, kind >> ev.KIND_BITS)
-        self.at = self.upto
+        for req, arg, kind in self.due.tolist():
+            out += self.fold.row(req, arg, kind & ev.KIND_MASK, kind >> ev.KIND_BITS)
         return [self._record(e, hex_digits) for e in out + self.fold.flush()]
 
     def _record(self, event: KVEvent, hex_digits: int) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +13,59 @@ import numpy.typing as npt
 
 from simkv.errors import InputError
 from simkv.events.layout import EVENT, STEP
+from simkv.events.packed import IN_RUNS, pack, spread
 
-FORMAT = 1
+FORMAT = 2
+COLUMNS = ("rows", "blocks", "keys", "steps")
 
 
-@dataclass(frozen=True, eq=False)
 class EventLog:
     """Everything that happened, in order (see layout.py for the columns).
 
     Args:
-        events: ``EVENT[m]``.
-        keys: ``u8[k]``, one per STORED and STORED_EXTRA row, in order.
+        rows, blocks: the events, packed (simkv/events/packed.py).
+        keys: ``u8[k]``, one per STORED and STORED_EXTRA event, in order.
         steps: ``STEP[s]``; the events of turn ``i`` are ``events[steps[i].first_event : steps[i+1].first_event]``.
         header: what a fold must know of the engine (blocks, groups, block sizes).
     """
 
-    events: npt.NDArray[np.void]
-    keys: npt.NDArray[np.uint64]
-    steps: npt.NDArray[np.void]
-    header: Mapping[str, Any]
+    def __init__(
+        self,
+        rows: npt.NDArray[np.void],
+        blocks: npt.NDArray[np.int32],
+        keys: npt.NDArray[np.uint64],
+        steps: npt.NDArray[np.void],
+        header: Mapping[str, Any],
+    ) -> None:
+        self.rows, self.blocks, self.keys, self.steps, self.header = rows, blocks, keys, steps, header
+
+    @classmethod
+    def of_events(
+        cls, events: npt.NDArray[np.void], keys: npt.NDArray[np.uint64], steps: npt.NDArray[np.void], header: Mapping[str, Any]
+    ) -> EventLog:
+        """A log from one row per event."""
+        return cls(*pack(events), keys, steps, header)
+
+    @cached_property
+    def events(self) -> npt.NDArray[np.void]:
+        """``EVENT[m]``, one row per event; made when first asked for."""
+        return spread(self.rows, self.blocks)
 
     def __len__(self) -> int:
-        return len(self.events)
+        if "events" in self.__dict__:
+            return len(self.events)
+        return len(self.blocks) + int(np.count_nonzero(~IN_RUNS[self.rows["kind"]]))
 
     def turn_slice(self, turn: int) -> slice:
-        """Rows of one turn."""
+        """Events of one turn."""
         first = int(self.steps["first_event"][turn])
-        last = int(self.steps["first_event"][turn + 1]) if turn + 1 < len(self.steps) else len(self.events)
+        last = int(self.steps["first_event"][turn + 1]) if turn + 1 < len(self.steps) else len(self)
         return slice(first, last)
 
     def save(self, folder: Path) -> None:
-        """Write ``events.npy``, ``keys.npy``, ``steps.npy`` and ``log.json`` into ``folder`` (made if missing)."""
+        """Write a ``.npy`` file for each column and ``log.json`` into ``folder`` (made if missing)."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("events", "keys", "steps"):
+        for name in COLUMNS:
             np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
         (folder / "log.json").write_text(json.dumps({"format": FORMAT, **self.header}, indent=1))
 
@@ -58,11 +78,16 @@ class EventLog:
         """
         try:
             header = json.loads((folder / "log.json").read_text())
-            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("events", "keys", "steps")}
-        except (OSError, ValueError) as problem:
+            found = header.pop("format", None)
+            if found != FORMAT:
+                raise InputError(
+                    f"the event log has format {found}", file=str(folder), expected=f"format {FORMAT}", hint="Run the replay again"
+                )
+            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in COLUMNS}
+        except (OSError, ValueError, AttributeError) as problem:
             raise InputError(
                 f"no readable event log ({problem})", file=str(folder), hint="Make one with `simkv replay SOURCE --events --out DIR`"
             ) from problem
-        if header.pop("format", None) != FORMAT or arrays["events"].dtype != EVENT or arrays["steps"].dtype != STEP:
-            raise InputError("the event log has another format", file=str(folder), expected=f"format {FORMAT}", hint="Run the replay again")
+        if arrays["rows"].dtype != EVENT or arrays["steps"].dtype != STEP:
+            raise InputError("the event log's columns have other fields", file=str(folder), hint="Run the replay again")
         return cls(header=header, **arrays)

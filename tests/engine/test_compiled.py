@@ -63,7 +63,7 @@ for seed in range(60):
     case = draw_case(Random(50_000 + seed))
     engine = module.VllmEngine(case.workload, case.settings, case.step_time.record(), log=True)
     engine.advance()
-    assert len(engine.event_log().events) <= len(engine.state.log)
+    assert len(engine.event_log().rows) <= len(engine.state.log)
 Side(draw_case(Random(5))).run()
 print("bounds: never left")
 """

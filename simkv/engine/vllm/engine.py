@@ -18,6 +18,7 @@ from simkv.engine.vllm.loop import DONE, GROW, MAX_EMPTY_SCHEDULES, PROCESSED, S
 from simkv.engine.vllm.pool import free_order
 from simkv.events.layout import EVENT, GAP, STEP
 from simkv.events.log import EventLog
+from simkv.events.packed import spread
 from simkv.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -56,22 +57,20 @@ class VllmEngine:
             self._grow()
 
     def _grow(self) -> None:
-        e, c = self.state, self.counters
-        if self.config.log:
-            need = int(c.need_events)
-            if self.max_events is not None and c.events > self.max_events:
-                self.config.log = 0
-                self.log_dropped = True
-                self.state = e = e._replace(log=np.zeros(1, EVENT).view(np.recarray), log_keys=np.zeros(1, np.uint64))
-            else:
-                # No larger than that the limit is noticed; room for two turns, or every turn would copy the log.
-                most = None if self.max_events is None else self.max_events + 2 * need
-                log = _larger(e.log, int(c.events), need, most)
-                keys = _larger(e.log_keys, int(c.logged_keys), need)
-                self.state = e = e._replace(log=log, log_keys=keys)
+        e, c, need = self.state, self.counters, int(self.counters.need_events)
+        if self.config.log and c.events > self.config.max_events:
+            self.config.log = 0
+            self.log_dropped = True
+            self.state = e._replace(log=_empty(1, EVENT), log_blocks=np.zeros(1, np.int32), log_keys=np.zeros(1, np.uint64))
+        elif self.config.log:
+            self.state = e._replace(
+                log=_larger(e.log, int(c.logged_rows), need),
+                log_blocks=_larger(e.log_blocks, int(c.logged_blocks), need),
+                log_keys=_larger(e.log_keys, int(c.logged_keys), need),
+            )
         steps = _larger(e.steps, int(c.logged_steps), 1)
         gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
-        self.state = e._replace(steps=steps, gaps=gaps)
+        self.state = self.state._replace(steps=steps, gaps=gaps)
 
     @property
     def steps(self) -> npt.NDArray[np.void]:
@@ -90,7 +89,8 @@ class VllmEngine:
             return None
         s = self.settings
         return EventLog(
-            events=e.log[: int(c.events)].view(np.ndarray).view(EVENT),
+            rows=e.log[: int(c.logged_rows)].view(np.ndarray).view(EVENT),
+            blocks=e.log_blocks[: int(c.logged_blocks)],
             keys=e.log_keys[: int(c.logged_keys)],
             steps=self.steps,
             header={
@@ -107,6 +107,16 @@ class VllmEngine:
                 "requests": len(self.workload),
             },
         )
+
+    def mark(self) -> tuple[int, int]:
+        """Where the log stands, for ``events_since``."""
+        return int(self.counters.logged_rows), int(self.counters.logged_blocks)
+
+    def events_since(self, mark: tuple[int, int]) -> npt.NDArray[np.void]:
+        """``EVENT`` rows written since a mark."""
+        e, (row, block) = self.state, mark
+        rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
+        return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
 
     def free_queue(self) -> npt.NDArray[np.int32]:
         """Block ids in the free queue, head (next victim) first."""
@@ -134,13 +144,16 @@ class VllmEngine:
         return out
 
 
-def _larger(array: npt.NDArray[np.void], used: int, need: int, most: int | None = None) -> npt.NDArray[np.void]:
-    if used + need <= len(array) and need != 1:
+def _empty(n: int, dtype: np.dtype[Any]) -> Any:
+    """Address space for ``n`` records; pages are used as they are written."""
+    return np.empty(n, dtype).view(np.recarray)
+
+
+def _larger(array: Any, used: int, need: int) -> Any:
+    """The array if ``need`` more fit, else a copy of twice the length or more."""
+    if used + need <= len(array):
         return array
-    if used + need < len(array):
-        return array
-    size = max(len(array) * 2, used + need + len(array) // 2)
-    out = np.empty(size if most is None else min(size, most), array.dtype)
+    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
     out[:used] = array[:used]
     return out.view(np.recarray) if array.dtype.names else out
 
@@ -164,9 +177,8 @@ def _build(
     c.free, c.free_slots, c.head_slot, c.head_req = s.num_gpu_blocks - 1, slots, -1, -1
     blocks = _blocks(s.num_gpu_blocks, extra_keys)
     c.free_entries = s.num_gpu_blocks if extra_keys else 0
-    events = _expected_events(workload, s) if log else 1
-    if max_events is not None:
-        events = max(min(events, max_events), 1)
+    rows, run_blocks, keys = _expected_log(workload, s) if log else (1, 1, 1)
+    config[0].max_events = np.iinfo(np.int64).max if max_events is None else max_events
     i4, i8 = np.int32, np.int64
     state = layout.Engine(
         groups=group_table,
@@ -188,10 +200,11 @@ def _build(
         batches=layout.zeros(2, layout.BATCH),
         victims=np.zeros(slots, i4),
         adapters=np.zeros(len(workload.loras) + 1, i4),
-        log=np.empty(events, EVENT).view(np.recarray),
-        log_keys=np.empty(events // 3 + 1, np.uint64),
-        steps=np.empty(FIRST_STEPS, STEP).view(np.recarray),
-        gaps=np.empty(max(FIRST_STEPS, 4 * slots), GAP).view(np.recarray),
+        log=_empty(rows, EVENT),
+        log_blocks=np.empty(run_blocks, np.int32),
+        log_keys=np.empty(keys, np.uint64),
+        steps=_empty(FIRST_STEPS, STEP),
+        gaps=_empty(max(FIRST_STEPS, 4 * slots), GAP),
     )
     return config[0], c, state
 
@@ -310,9 +323,10 @@ def _chain(after: npt.NDArray[np.int32], reqs: npt.NDArray[np.void]) -> None:
         reqs["first_after"][after[i]] = i
 
 
-def _expected_events(w: Workload, s: Resolved) -> int:
-    """Rows to reserve: address space only, pages are used as they are written."""
+def _expected_log(w: Workload, s: Resolved) -> tuple[int, int, int]:
+    """Rows, blocks in runs and keys to reserve: address space only, pages are used as they are written."""
     tokens = w.num_prompt.astype(np.int64) + w.num_output
     blocks = int(sum((tokens // (g.block_size or s.block_size) + 1).sum() for g in s.groups))
     first_turn = 2 * s.max_running * len(s.groups) * (int(tokens.max(initial=1)) // min(g.block_size or 1 for g in s.groups) + 64)
-    return 4 * blocks + 2 * int(w.num_output.sum()) + 16 * len(w) + first_turn + (1 << 16)
+    rows = blocks + 2 * int(w.num_output.sum()) + 16 * len(w)
+    return rows + first_turn + (1 << 16), 3 * blocks + first_turn + (1 << 16), blocks + first_turn + (1 << 16)

@@ -21,7 +21,7 @@ def _record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | 
 CONFIG = _record(
     i8="num_blocks max_running budget max_model_len caching chunked threshold watermark reserve_full_isl asynchronous priority"
     " max_loras num_groups num_kinds hash_block scheduler_block retention unhashed_to_front stats_at_lookup split_preempted"
-    " virtual log shortest_block blocks_per_request mode",
+    " virtual log shortest_block blocks_per_request mode max_events",
     f8="a b c overhead_s flops_per_token flops_per_token_context weight_bytes kv_bytes_per_token peak_flops bandwidth",
 )
 """Settings as numbers; the last fields say how long a step takes (simkv/engine/step_time_layout.py)."""
@@ -37,7 +37,8 @@ also describes kind k, full attention first: its first group, whether it is full
 COUNTERS = _record(
     f8="now device_free",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
-    " recompute_requests recompute_queries recompute_hits events logged_keys logged_steps logged_gaps need_events"
+    " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys"
+    " logged_steps logged_gaps need_events"
     " free cached held junction"
     " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
     " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns open_requests",
@@ -98,7 +99,8 @@ class Engine(NamedTuple):
     batches: np.ndarray  # BATCH[2]
     victims: np.ndarray  # i4[S] preempted in this step
     adapters: np.ndarray  # i4[adapters] stamp of the step that runs it
-    log: np.ndarray  # EVENT[L]
+    log: np.ndarray  # EVENT[L] packed rows (simkv/events/packed.py)
+    log_blocks: np.ndarray  # i4[B] blocks of the runs in ``log``
     log_keys: np.ndarray  # u8[K]
     steps: np.ndarray  # STEP[T]
     gaps: np.ndarray  # GAP[g]

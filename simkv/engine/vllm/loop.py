@@ -110,9 +110,14 @@ def most_events(e, cfg, c):
 @inline
 def has_room(e, cfg, c):
     """Whether all logs can take one more turn; else ``c.need_events`` says how many event rows must be free."""
-    c.need_events = most_events(e, cfg, c) if cfg.log else 0
-    if cfg.log and (c.events + c.need_events > e.log.size or c.logged_keys + c.need_events > e.log_keys.size):
-        return False
+    c.need_events = 0
+    if cfg.log:
+        need = most_events(e, cfg, c)
+        c.need_events = need
+        if c.logged_rows + need > e.log.size or c.logged_blocks + need > e.log_blocks.size:
+            return False
+        if c.logged_keys + need > e.log_keys.size or c.events > cfg.max_events:
+            return False
     return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size
 
 

@@ -26,22 +26,28 @@ HALF, LOW = U(32), U(0xFFFF_FFFF)
 
 
 @inline
-def write_event(log, at, kind, group, req, arg):
-    """One row; returns the next. The caller has checked ``config.log``, and the turn has reserved room.
-
-    Loops over blocks keep ``at`` to themselves: a counter in memory would be waited for at every row.
-    """
-    event = log[at]
+def write_row(c, log, kind, group, req, arg):
+    event = log[c.logged_rows]
     event.req = req
     event.arg = arg
     event.kind = kind | (group << KIND_BITS)
-    return at + 1
+    c.logged_rows += 1
 
 
 @inline
 def emit(c, log, kind, group, req, arg):
-    """Append one event."""
-    c.events = write_event(log, c.events, kind, group, req, arg)
+    """Append one event; the caller has checked ``config.log``, and the turn has reserved room."""
+    write_row(c, log, kind, group, req, arg)
+    c.events += 1
+
+
+@inline
+def emit_run(c, log, kind, group, req, count):
+    """Append ``count`` events of one kind; their blocks are the last ``count`` of ``log_blocks``."""
+    if count > 0:
+        write_row(c, log, kind, group, req, count)
+        c.events += count
+        c.logged_blocks += count
 
 
 @inline
@@ -160,7 +166,8 @@ def evict_extras(e, cfg, c, req, group, b):
 @kernel
 def allocate(e, cfg, c, req, group, row, first, count):
     """Pop ``count`` blocks from the head of the free queue into ``row[first:]``; a popped block that is cached is evicted."""
-    blocks, at = e.blocks, c.events
+    blocks, at = e.blocks, c.logged_blocks
+    run, length = ALLOCATED, 0
     for k in range(first, first + count):
         b = blocks[0].free_next
         unlink_free(blocks, b)
@@ -171,15 +178,22 @@ def allocate(e, cfg, c, req, group, row, first, count):
             c.removed += 1
             unregister(c, blocks, e.table, b)
         if cfg.log:
-            at = write_event(e.log, at, kind, group, req, b)
+            if kind != run:
+                emit_run(c, e.log, run, group, req, length)
+                run, length = kind, 0
+            e.log_blocks[at] = b
+            at += 1
+            length += 1
         if block.keys > 1:
-            c.events = at
+            if cfg.log:
+                emit_run(c, e.log, run, group, req, length)
+                length = 0
             evict_extras(e, cfg, c, req, group, b)
-            at = c.events
         block.keys = 0
         block.ref = 1
         row[k] = b
-    c.events = at
+    if cfg.log:
+        emit_run(c, e.log, run, group, req, length)
     c.free -= count
     c.held += count
 
@@ -187,7 +201,7 @@ def allocate(e, cfg, c, req, group, row, first, count):
 @kernel
 def touch(e, cfg, c, req, group, row, first, stop):
     """Reference the hit blocks ``row[first:stop]``; an idle one leaves the free queue."""
-    blocks, at = e.blocks, c.events
+    blocks, at = e.blocks, c.logged_blocks
     for k in range(first, stop):
         b = row[k]
         block = blocks[b]
@@ -199,8 +213,10 @@ def touch(e, cfg, c, req, group, row, first, stop):
             c.free -= 1
         c.held += 1
         if cfg.log:
-            at = write_event(e.log, at, HIT, group, req, b)
-    c.events = at
+            e.log_blocks[at] = b
+            at += 1
+    if cfg.log:
+        emit_run(c, e.log, HIT, group, req, at - c.logged_blocks)
 
 
 @kernel
@@ -210,7 +226,8 @@ def release(e, cfg, c, req, group, row, first, stop):
     Blocks that reach zero: without a key to the head of the queue in the visited order, with a key to its tail. (Older
     engines append both: ``unhashed_to_front``.) The null block only counts down.
     """
-    blocks, at = e.blocks, c.events
+    blocks, at = e.blocks, c.logged_blocks
+    run, length = RELEASED, 0
     front = 0
     for k in range(stop - 1, first - 1, -1):
         b = row[k]
@@ -230,8 +247,14 @@ def release(e, cfg, c, req, group, row, first, stop):
                 kind = FREED_FRONT
             c.free += 1
         if cfg.log:
-            at = write_event(e.log, at, kind, group, req, b)
-    c.events = at
+            if kind != run:
+                emit_run(c, e.log, run, group, req, length)
+                run, length = kind, 0
+            e.log_blocks[at] = b
+            at += 1
+            length += 1
+    if cfg.log:
+        emit_run(c, e.log, run, group, req, length)
 
 
 @kernel

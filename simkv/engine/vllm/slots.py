@@ -11,7 +11,7 @@ import numpy as np
 
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.layout import DENSE
-from simkv.engine.vllm.pool import allocate, emit, emit_key, register, release, touch, write_event
+from simkv.engine.vllm.pool import allocate, emit, emit_key, emit_run, register, release, touch
 from simkv.events.layout import SKIPPED, STORE, STORED, STORED_EXTRA, TRIMMED
 
 
@@ -148,7 +148,7 @@ def store_full_blocks(e, cfg, c, s, known):
             row = e.tables[s * cfg.num_groups + g]
             if cfg.log:
                 emit(c, e.log, STORE, g, slot.req, full)
-            req, at_row, at_key = slot.req, c.events, c.logged_keys
+            at_block, at_key = c.logged_blocks, c.logged_keys
             for i in range(at.cached, full):
                 b = row[i]
                 if group.window > 0 and (b == 0 or not keeps(cfg, group, i, slot.num_prompt, slot.junction)):
@@ -158,10 +158,13 @@ def store_full_blocks(e, cfg, c, s, known):
                 e.blocks[b].keys = 1
                 c.stored += 1
                 if cfg.log:
-                    at_row = write_event(e.log, at_row, STORED, g, req, b)
+                    e.log_blocks[at_block] = b
                     e.log_keys[at_key] = key
+                    at_block += 1
                     at_key += 1
-            c.events, c.logged_keys = at_row, at_key
+            if cfg.log:
+                c.logged_keys = at_key
+                emit_run(c, e.log, STORED, g, slot.req, at_block - c.logged_blocks)
             at.cached = full
         if group.extra:
             store_extra(e, cfg, c, s, g, known)
