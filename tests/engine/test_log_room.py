@@ -50,7 +50,7 @@ def test_running_requests_reset_and_back_again() -> None:
 def test_growing_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = draw_case(Random(300 + seed))
     ample = finished(made)
-    monkeypatch.setattr(module, "_expected_events", lambda *_: 1)
+    monkeypatch.setattr(module, "_expected_log", lambda *_: (1, 1, 1))
     monkeypatch.setattr(module, "FIRST_STEPS", 1)
     tight = VllmEngine(made.workload, made.settings, made.step_time.record(), log=True)
     assert len(tight.state.steps) == 1
