@@ -15,7 +15,6 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@echo "Compiling the engine once, so that no test waits for it"
 	@$(BIN)/python -m simkv.warm
 	$(BIN)/pytest
 
@@ -35,6 +34,7 @@ clean:
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing simkv into $(VENV) (some minutes the first time)"
 	@$(PIP) -e .
+	@$(BIN)/python -m simkv.warm
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

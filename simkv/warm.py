@@ -60,4 +60,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["folds"]:
         warm_folds()
     else:
+        print("Compiling the engine, once for this machine and version (about 20 s)", file=sys.stderr)
         print(f"The engine is compiled ({warm():.1f} s).", file=sys.stderr)
