@@ -141,12 +141,14 @@ class EngineSettings:
 
     def with_pairs(self, pairs: list[str]) -> EngineSettings:
         """Apply ``name=value`` texts as given on a command line or in a URL."""
+        names = {f.name for f in dataclasses.fields(self) if f.type == "str"}
         changes: dict[str, Any] = {}
         for pair in pairs:
             name, sep, text = pair.partition("=")
             if not sep:
                 raise SettingsError(pair, "", "name=value, for example block_size=32")
-            changes[name.strip().replace("-", "_")] = parse_value(text.strip())
+            field, given = name.strip().replace("-", "_"), text.strip()
+            changes[field] = given if field in names else parse_value(given)  # the release 0.10 is no number
         return self.from_mapping({**self.to_mapping(), **changes})
 
     def to_mapping(self) -> dict[str, Any]:

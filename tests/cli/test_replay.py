@@ -187,7 +187,7 @@ def test_out_replaces_a_run_but_nothing_else(capsys: pytest.CaptureFixture[str],
         ([CHAT, "--set", "blocksize=16"], "blocksize=16"),
         ([CHAT, "--set", "num_gpu_blocks=3"], "max_model_len"),
         ([CHAT, "--set", "model=Llama-9"], "Llama-9"),
-        ([CHAT, "--set", "engine_version=9.9"], "9.9"),
+        ([CHAT, "--set", "engine_version=0.9"], "0.10 or newer; profiles: 0.10, 0.13"),
     ],
 )
 def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], args: list[str], said: str) -> None:
@@ -197,3 +197,10 @@ def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], args: lis
     assert err.count("\n") == 1
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("version", ["0.10", "0.18", "0.32"])
+def test_a_release_is_a_name_and_no_number(capsys: pytest.CaptureFixture[str], tmp_path: Path, version: str) -> None:
+    code, _, err = replay(capsys, CHAT, "--set", f"engine_version={version}", "--out", str(tmp_path / "run"))
+    assert (code, err) == (0, "")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["engine_version"] == version
