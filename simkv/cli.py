@@ -13,6 +13,7 @@ from importlib import import_module
 
 from simkv import __version__
 from simkv.commands import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
+from simkv.commands.text import visible
 from simkv.errors import SimkvError
 
 COMMANDS = ("replay", "conformance", "bench", "export", "app", "lists")
@@ -52,8 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except SimkvError as problem:
-        # A message quotes what stands in the file; what stands there must not steer the terminal.
-        print("simkv: " + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(problem)), file=sys.stderr)
+        print("simkv: " + visible(str(problem).replace("\n", " ")), file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
         # The reader (head, less) has gone: nothing to say, and the interpreter must not try to flush to it again.

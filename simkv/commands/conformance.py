@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkv.commands import CHECK_FAILED, OK
+from simkv.commands.text import visible
 from simkv.plain import to_json
 
 if TYPE_CHECKING:
@@ -57,4 +58,4 @@ def _say(result: RunResult) -> None:
         verdict = "exact"
     else:
         verdict = f"differs: {result.first_difference.sentence()}"
-    print(f"{result.name}: {verdict}" + (f" ({result.note})" if result.note else ""), flush=True)
+    print(visible(f"{result.name}: {verdict}" + (f" ({result.note})" if result.note else "")), flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkv.commands import INTERRUPTED, OK, source
-from simkv.commands.text import NO_DATA, percent, seconds, table, whole
+from simkv.commands.text import NO_DATA, percent, seconds, table, visible, whole
 from simkv.plain import to_json
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json(summary))
     else:
-        print(report(result, summary))
+        print(visible(report(result, summary)))
         if args.out is not None:
             print(f"\nKept in {args.out}." + _next_step(args.out) * (result.log is not None))
     if watch.interrupted:

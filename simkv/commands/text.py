@@ -8,6 +8,11 @@ from collections.abc import Iterable, Sequence
 NO_DATA = "–"
 
 
+def visible(text: str) -> str:
+    """``text`` without what would steer a terminal: it quotes names and rows of files somebody else wrote."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def missing(value: object) -> bool:
     """Whether there is nothing to show."""
     return value is None or (isinstance(value, float) and not math.isfinite(value))

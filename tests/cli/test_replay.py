@@ -204,3 +204,14 @@ def test_a_release_is_a_name_and_no_number(capsys: pytest.CaptureFixture[str], t
     code, _, err = replay(capsys, CHAT, "--set", f"engine_version={version}", "--out", str(tmp_path / "run"))
     assert (code, err) == (0, "")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["engine_version"] == version
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    good = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}
+    rows = [good, {**good, "timestamp": "\x1b[31mred\x1b]0;title\x07"}]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, out, _ = replay(capsys, str(tmp_path / "m.jsonl"), "--skip-bad-rows")
+    assert code == 0
+    assert "1 of 2 rows were dropped as unusable" in out
+    assert "\ufffd[31mred" in out
+    assert out.replace("\n", "").isprintable()
