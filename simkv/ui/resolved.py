@@ -5,11 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from simkv.engine.resolve import Resolved
+from simkv.engine.step_time import StepTime
 from simkv.ui import text
-from simkv.workload.workload import Workload
+from simkv.workload.workload import ReadReport, Workload
 
 
-def draw(resolved: Resolved, workload: Workload) -> None:
+def draw(resolved: Resolved, workload: Workload, step_time: StepTime) -> None:
     """What followed from the settings, one click away."""
     with st.popover("What follows from this", width="stretch"):
         tokens = resolved.num_gpu_blocks * resolved.block_size
@@ -37,7 +38,15 @@ def draw(resolved: Resolved, workload: Workload) -> None:
             st.text(f"The file records settings of its own; they hold where a control is at its default: {told}.")
         for sentence in (*resolved.notes, *workload.report.notes):
             st.text(sentence)
-        if workload.report.dropped:
-            st.text(f"{workload.report.dropped:,} of {workload.report.rows:,} rows left out:")
-            for sentence in workload.report.first_dropped:
-                st.text(sentence)
+        st.text("Decisions are exact, seconds are a model:")
+        for sentence in step_time.assumptions:
+            st.text(sentence)
+
+
+def draw_dropped(report: ReadReport) -> None:
+    """What ``Skip bad rows`` left out, where it cannot be overlooked: every figure of the page is without these rows."""
+    if report.dropped:
+        first = "; ".join(report.first_dropped)
+        st.warning(
+            text.plain(f"{report.dropped:,} of {report.rows:,} rows were dropped as unusable: {first}", 1000), icon=":material/warning:"
+        )

@@ -126,6 +126,17 @@ def test_an_upload_is_replayed() -> None:
     assert "came from the cache" in headline(app)
 
 
+def test_dropped_rows_and_the_model_of_seconds_are_told() -> None:
+    rows = [json.dumps({"timestamp": 0, "input_length": 512 * n, "output_length": 8, "hash_ids": [1]}) for n in (1, -3)]
+    app = open_app(source="Upload", skip_bad_rows="true")
+    app.file_uploader(key="upload").set_value(("mine.jsonl", "\n".join(rows).encode(), "text/plain")).run()
+    assert not app.exception
+    assert "1 of 2 rows were dropped" in app.warning[0].value
+    assert "line 2" in app.warning[0].value
+    told = [t.value for t in app.text]
+    assert any("fixed part" in t for t in told[told.index("Decisions are exact, seconds are a model:") :])
+
+
 @pytest.mark.parametrize("tab", ["Free queue", "Block tables", "Events", "Hit rate over time", "Requests", "All blocks"])
 def test_every_tab_draws(tab: str) -> None:
     app = open_app(**SMALL, tab=tab)

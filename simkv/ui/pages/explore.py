@@ -7,7 +7,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from simkv.engine.resolve import Resolved, resolve
+from simkv.engine.resolve import Resolved, merge, resolve
+from simkv.engine.step_time import StepTime, for_workload
 from simkv.errors import SimkvError
 from simkv.ui import progress, replaying, resolved, sidebar, sources, text, view
 from simkv.ui.config import Config, cost
@@ -33,10 +34,12 @@ def page() -> None:
             return
         workload = sources.asked(chosen.config, chosen.data)
         found = resolve(chosen.config.settings, workload)
+        step_time = for_workload(workload, merge(chosen.config.settings, workload))
     except SimkvError as problem:
         _problem(problem)
         return
-    job = _job(chosen.config, workload, found, status)
+    resolved.draw_dropped(workload.report)
+    job = _job(chosen.config, workload, found, step_time, status)
     if job is None:
         _stale("The settings have changed and this run is large: press Run in the sidebar. Below is the last result, with other settings.")
         return
@@ -52,7 +55,7 @@ def _css() -> str:
     return (Path(__file__).resolve().parent.parent / "style.css").read_text(encoding="utf-8")
 
 
-def _job(config: Config, workload: Workload, found: Resolved, status: st.delta_generator.DeltaGenerator) -> Job | None:
+def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTime, status: st.delta_generator.DeltaGenerator) -> Job | None:
     """The configuration's job, started if it is small, first, or asked for; else ``None``."""
     digest, me = config.digest, _viewer()
     before: str | None = st.session_state.get(_JOB)
@@ -72,7 +75,7 @@ def _job(config: Config, workload: Workload, found: Resolved, status: st.delta_g
             )
             tokens = text.short_count(float(workload.num_prompt.sum()))
             st.caption(f"{len(workload):,} requests, {tokens} prompt tokens: large, about {text.seconds(seconds)}.")
-        resolved.draw(found, workload)
+        resolved.draw(found, workload, step_time)
     if known is None and not small and st.session_state.get(_RUN) != digest and _LAST in st.session_state:
         return None
     st.session_state[_JOB] = digest
