@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simkv.errors import SimkvError
+from simkv.errors import InputError, SimkvError
 
 EPILOG = """\
 The server listens on this machine only (127.0.0.1) unless --address says otherwise. Nothing is sent anywhere: no
@@ -60,6 +60,8 @@ def command(port: int | None, address: str, browser: bool) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Become the server; does not return where processes can be replaced."""
+    if args.port is not None and not 0 < args.port < 65536:
+        raise InputError(f"--port is {args.port}", expected="a whole number from 1 to 65535")
     line = command(args.port, args.address, not args.no_browser)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -42,7 +42,11 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export one run."""
+    from simkv.errors import InputError
     from simkv.run_folder import open_run
+
+    if args.max_requests < 1:
+        raise InputError(f"--max-requests is {args.max_requests}", expected="a whole number of at least 1")
 
     saved = open_run(args.folder)
     log = saved.log()

@@ -107,7 +107,7 @@ def report(result: Run, summary: dict[str, Any]) -> str:
         ("scheduled tokens", whole(s["scheduled_tokens"]), f"in {whole(s['steps'])} steps"),
         ("stored blocks", whole(s["stored_blocks"]), f"of {r.block_size} tokens entered the prefix cache"),
         ("removed blocks", whole(s["removed_blocks"]), f"were evicted from a pool of {whole(r.num_gpu_blocks)} blocks"),
-        ("preemptions", whole(s["preemptions"]), "requests thrown back and recomputed"),
+        ("preemptions", whole(s["preemptions"]), "times a request was thrown back and recomputed"),
     ]
     if s.get("rejected"):
         rows.append(("rejected", whole(s["rejected"]), "requests the engine refuses"))

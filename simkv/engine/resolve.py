@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeVar
@@ -92,6 +93,10 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
     # Settings may come merged already; what only repeats the workload's file is not the user's wish.
     by_user = {name for name, value in settings.changed().items() if workload.engine.get(name) != value} | set(explicit)
     notes: list[str] = []
+    if not re.match(rf"[vV]?{re.escape(p.version)}(?!\d)", s.engine_version.strip()):
+        notes.append(
+            f"vLLM {s.engine_version} has no profile of its own; it is replayed by the rules of {p.version}, the last one before it."
+        )
     watermark = _existing("watermark", s.watermark, 0.0, p.watermark, p, by_user, notes)
     reserve = s.scheduler_reserve_full_isl if s.scheduler_reserve_full_isl is not None else bool(p.reserve_full_isl)
     reserve = _existing("scheduler_reserve_full_isl", reserve, False, p.reserve_full_isl is not None, p, by_user, notes)
@@ -173,7 +178,7 @@ def _check_start(s: EngineSettings, workload: Workload, mml: int, blocks: int, i
     if need > blocks - 1:
         most = longest_request(s.groups, blocks - 1, in_flight, mml)
         pool = f"{blocks - 1} usable blocks of {s.block_size} tokens"
-        allowed = f"at most {most}, the estimated maximum for {pool} (it needs {need})" if most else f"no length at all with {pool}"
+        allowed = f"at most {most}, the estimated maximum for {pool} (it needs {need} blocks)" if most else f"no length at all with {pool}"
         if s.max_model_len is None:
             who = workload.id(int(_lengths(workload).argmax())) if len(workload) else "none"
             hint = f"The longest request ({who}) sets it. {MORE_POOL}, or set max_model_len={most} to have longer requests rejected"

@@ -28,7 +28,7 @@ def order_of_arrival(arrive: F8, limit: int | None, tally: Tally) -> npt.NDArray
         tally.notes.append(f"{late} row{'s' * (late > 1)} stood before an earlier arrival; the requests were sorted by time.")
         order = np.argsort(arrive, kind="stable")
     if limit is not None and limit < n:
-        tally.notes.append(f"Limited to the first {limit} of {n} requests.")
+        tally.notes.append(f"Limited to the first {limit:,} of {n:,} requests.")
         order = (np.arange(n) if order is None else order)[:limit]
     return order
 

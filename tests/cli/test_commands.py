@@ -117,6 +117,18 @@ def test_bench_without_a_repeat_is_bad_input(capsys: pytest.CaptureFixture[str])
     assert "--repeat is 0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["app", "--no-browser", "--port", "65536"],
+        ["export", "nowhere", "--format", "chrome", "--out", "x", "--max-requests", "-5"],
+    ],
+)
+def test_a_number_out_of_range_is_bad_input(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 2
+    assert f"{line[-2]} is {line[-1]}; expected a whole number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", [None, "{", '{"format": 99}'])
 def test_export_of_no_run_is_bad_input(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if content is not None:

@@ -44,6 +44,11 @@ def test_an_older_version() -> None:
     assert r.profile.version == "0.13"
 
 
+@pytest.mark.parametrize(("asked", "told"), [("0.32", False), ("v0.29.1", False), ("0.30.2", True), ("9.9", True), ("0.12", True)])
+def test_a_release_without_its_own_profile_is_told(asked: str, told: bool) -> None:
+    assert any("no profile of its own" in note for note in resolve(EngineSettings(engine_version=asked), TWO).notes) is told
+
+
 @pytest.mark.parametrize("change", [{"watermark": 0.1}, {"scheduler_reserve_full_isl": True}])
 def test_settings_an_old_version_lacks(change: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=r"0\.18 has no such setting"):
@@ -79,7 +84,7 @@ def test_a_sliding_group_needs_less() -> None:
     groups = (KVGroup("full"), KVGroup("sliding", 64))
     settings = EngineSettings(hybrid=groups, num_gpu_blocks=140, max_num_batched_tokens=16, max_num_seqs=4, async_scheduling=False)
     assert resolve(settings, TWO).num_gpu_blocks == 140  # 127 + ceil((63 + 16) / 16) + 1 = 133 of 139
-    with pytest.raises(SettingsError, match="it needs 255"):
+    with pytest.raises(SettingsError, match="it needs 255 blocks"):
         resolve(settings.replace(max_num_batched_tokens=1968), TWO)
     with pytest.raises(SettingsError, match="it needs 140"):
         resolve(settings.replace(max_num_batched_tokens=64, async_scheduling=True), TWO)

@@ -92,7 +92,7 @@ def _workload(name: str, sessions: list[Session], ids: I8, counts: I8, options: 
     ids, counts = with_tails(ids, counts, num_prompt, block)
     order = order_of_arrival(_not_before(arrive, after), options.limit, Tally(name, False))
     if options.limit is not None and options.limit < len(arrive):
-        tally.notes.append(f"Limited to the first {options.limit} of {len(arrive)} requests.")
+        tally.notes.append(f"Limited to the first {options.limit:,} of {len(arrive):,} requests.")
     ids, counts = take_lists(order, ids, counts)
     closed = options.think == "closed"
     if closed:

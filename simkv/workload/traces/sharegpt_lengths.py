@@ -52,7 +52,7 @@ def read(source: Source, options: Options) -> Workload:
 
 def _workload(name: str, table: Any, chats: tuple[str, ...], options: Options, tally: Tally) -> Workload:
     if options.limit is not None and options.limit < len(table):
-        tally.notes.append(f"Limited to the first {options.limit} of {len(table)} requests.")
+        tally.notes.append(f"Limited to the first {options.limit:,} of {len(table):,} requests.")
         table = table[: options.limit]
     whole = table.astype(np.int64)
     n = len(table)
