@@ -24,7 +24,8 @@ examples:
   simkv replay chats.jsonl --tokenizer tokenizer.json --skip-bad-rows
   simkv replay mooncake --limit 1000 --out runs/a    keep requests, metrics and the event log for `simkv export`
 
-Hit rate is in tokens: hits ÷ queries over the whole run, first admissions only, as in vllm:prefix_cache_hits_total."""
+Hit rate is in tokens: hits ÷ queries over the whole run, as in vllm:prefix_cache_hits_total: first admissions only
+(with an engine_version before 0.27 every lookup of a waiting request, as those releases count)."""
 
 
 def add(commands: Any) -> None:
@@ -99,7 +100,8 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     if result.status != "complete":
         lines.append(f"This run is {result.status}: the figures cover the part that was replayed.")
     if result.workload.prompts_have_content:
-        hits = (percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens at first admission, whole run")
+        counted = "looked up, each attempt anew as this release counts" if r.profile.stats_at_lookup else "at first admission"
+        hits = (percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens {counted}, whole run")
     else:
         hits = (NO_DATA, "the source says nothing about content")
     rows = [

@@ -21,7 +21,7 @@ def series(run: Run, points: int = 240, window: float | None = None) -> dict[str
     Returns:
         ``time`` and, at that moment:
         ``hit_rate`` hits / queries in tokens over the window, ``hit_rate_last_1000`` the engine's log line,
-        ``hit_rate_total`` since start (the Prometheus counters);
+        ``hit_rate_total`` since start (the Prometheus counters); NaN if the source does not say what prompts share;
         ``usage`` blocks of live requests / usable blocks, ``cached_share`` free blocks that still hold content / usable blocks
         (at most: keys may stand on blocks in use); ``running``, ``waiting``; ``evictions_per_s``, ``stored_per_s``,
         ``prefill_tokens_per_s``, ``decode_tokens_per_s`` over the window; ``preemptions`` since start;
@@ -53,7 +53,8 @@ def series(run: Run, points: int = 240, window: float | None = None) -> dict[str
     for name, column in _RATES.items():
         total = np.concatenate([[0], np.cumsum(steps[column], dtype=np.int64)])
         out[name] = (total[at + 1] - total[since + 1]) / length
-    out.update(_hit_rates(steps, at, since))
+    known = run.workload.prompts_have_content
+    out.update(_hit_rates(steps, at, since) if known else {name: np.full(points, np.nan) for name in _HIT_RATES})
     out["ttft_p95"] = _ttft(run, time, span)
     return out
 

@@ -41,7 +41,8 @@ def cards(
         timeline: the run's windowed figures.
         curves: their courses (``simkv.metrics.series.series`` with the same window).
         step: the moment shown.
-        hit_rate: of the whole run, as are ``ttft_p95_s``, ``evicted`` (keys) and ``preemptions``.
+        hit_rate: of the whole run (NaN: there is none, so no moment has one), as are ``ttft_p95_s``, ``evicted`` (keys)
+            and ``preemptions``.
     """
     t, window = timeline, timeline.window_name
     per = "s" if t.time_unit == "seconds" else "step"
@@ -50,7 +51,7 @@ def cards(
     return [
         Card(
             f"Hit rate, {window}",
-            text.percent(t.hit_rate(step)),
+            text.percent(t.hit_rate(step) if math.isfinite(hit_rate) else math.nan),
             f"{text.percent(hit_rate)} whole run",
             "Prompt tokens found in the prefix cache ÷ prompt tokens looked up, counted at admission: "
             "rate(vllm:prefix_cache_hits_total) ÷ rate(vllm:prefix_cache_queries_total) over this window.",

@@ -51,8 +51,8 @@ class Story:
 
     @property
     def hit_rate(self) -> float:
-        """Hits over queries; NaN where nothing was looked up."""
-        return self.hits / self.queries if self.queries else math.nan
+        """Hits over queries; NaN where nothing was looked up, or where the source does not say what prompts share."""
+        return self.hits / self.queries if self.queries and self.has_content else math.nan
 
     @property
     def lost(self) -> float:

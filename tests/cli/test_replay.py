@@ -206,6 +206,11 @@ def test_a_release_is_a_name_and_no_number(capsys: pytest.CaptureFixture[str], t
     assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["engine_version"] == version
 
 
+@pytest.mark.parametrize(("version", "said"), [("0.25", "each attempt anew"), ("0.27", "at first admission")])
+def test_what_a_release_counts_is_named(capsys: pytest.CaptureFixture[str], version: str, said: str) -> None:
+    assert said in replay(capsys, CHAT, "--set", f"engine_version={version}")[1]
+
+
 def test_what_a_file_says_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     good = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}
     rows = [good, {**good, "timestamp": "\x1b[31mred\x1b]0;title\x07"}]

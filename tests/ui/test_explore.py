@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from simkv.ui import cursor, replaying, sources
 from simkv.ui.pages import explore
 from simkv.ui.run_store import store
+from simkv.ui.tabs import requests
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
@@ -180,6 +182,17 @@ def test_slower_arrivals_are_another_question() -> None:
     app.select_slider(key="speed").set_value("¼×").run()
     assert not app.exception
     assert len(store()) == runs + 1
+
+
+def test_no_content_is_no_hit_rate_and_not_zero() -> None:
+    app = open_app(source="Trace", trace="Azure 2023 chat", limit="100", tab="Hit rate over time")
+    assert (app.metric[0].value, app.metric[0].delta) == ("no data", "no data whole run")
+    assert "no hit rate to draw" in app.info[0].value
+    run = next(j for j in store()._jobs.values() if j.config.limit == 100).result
+    assert run is not None
+    assert np.isnan(run.curves(40)["hit_rate"]).all()
+    assert np.isnan(requests.columns(run)["hit rate"]).all()
+    assert np.isfinite(run.curves(40)["usage"]).all()
 
 
 @pytest.mark.parametrize("trace", sources.traces())

@@ -77,6 +77,8 @@ def draw(shown: Shown, step: int) -> None:
         "never evicts. Upright: the shown step."
     )
     alt = f"Hit rate over time; over the whole run {text.percent(shown.story.hit_rate)}"
+    if not shown.story.has_content:
+        st.info("This trace has lengths but no content, so there is no hit rate to draw.")
     st.plotly_chart(figure(shown, step), width="stretch", key="hit_rate_chart", alt=alt)
     with st.expander("As a table"):
         st.dataframe(columns(shown, 100), hide_index=True, alt="Hit rate over time as a table")

@@ -22,7 +22,7 @@ def columns(shown: Shown) -> dict[str, Any]:
     cached[~admitted] = np.nan
     prompt = w.num_prompt.astype(np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = cached / prompt
+        share = cached / prompt if w.prompts_have_content else np.full(len(w), np.nan)
     return {
         "request": [w.id(i) for i in range(len(w))],
         "arrives": r["arrive"],
