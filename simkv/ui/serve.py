@@ -29,6 +29,8 @@ def main() -> None:
     """Serve until stopped."""
     from streamlit.web.cli import main as streamlit
 
+    # Streamlit warns that this thread belongs to no page, which is meant.
+    logging.getLogger("streamlit.runtime.scriptrunner_utils.script_run_context").addFilter(lambda record: record.threadName != "prepare")
     threading.Thread(target=prepare, name="prepare", daemon=True).start()
     sys.argv = ["streamlit", "run", *sys.argv[1:]]
     streamlit(prog_name="streamlit")
