@@ -136,7 +136,7 @@ class EngineSettings:
 
             out["hybrid"] = groups_of(out.get("model", cls().model))
         if isinstance(out.get("hybrid"), (list, tuple)):
-            out["hybrid"] = tuple(g if isinstance(g, KVGroup) else KVGroup(**g) for g in out["hybrid"])
+            out["hybrid"] = tuple(g if isinstance(g, KVGroup) else _group(g) for g in out["hybrid"])
         return cls().replace(**out)
 
     def with_pairs(self, pairs: list[str]) -> EngineSettings:
@@ -161,6 +161,16 @@ class EngineSettings:
         """Only what differs from the defaults: what a link or a bundle needs to carry."""
         base, mine = EngineSettings().to_mapping(), self.to_mapping()
         return {k: v for k, v in mine.items() if v != base[k]}
+
+
+def _group(given: Any) -> KVGroup:
+    names = [f.name for f in dataclasses.fields(KVGroup)]
+    if not isinstance(given, Mapping) or not given.keys() <= set(names):
+        raise SettingsError("hybrid", given, "a list of groups with " + ", ".join(names), 'For example [{type="sliding", window=1024}]')
+    for name in ("block_size", "layers"):
+        if given.get(name) is not None and type(given[name]) is not int:
+            raise SettingsError(f"hybrid.{name}", given[name], "a whole number of at least 1")
+    return KVGroup(**given)
 
 
 def parse_value(text: str) -> Any:

@@ -34,11 +34,6 @@ def percent(share: float | None, digits: int = 1) -> str:
     return NO_DATA if share is None or not math.isfinite(share) else f"{share * 100:.{digits}f} %"
 
 
-def points(difference: float) -> str:
-    """A difference of two shares, in percentage points."""
-    return f"{difference * 100:+.1f} pt"
-
-
 def seconds(value: float | None) -> str:
     """A duration: ``840 ms``, ``1.84 s``, ``12.4 s``, ``3 min 20 s``, ``1 h 4 min``."""
     if value is None or not math.isfinite(value):
