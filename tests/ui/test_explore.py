@@ -176,6 +176,21 @@ def test_the_way_out_an_error_names_is_there() -> None:
     assert any("60 of 60 requests are longer than max\\_model\\_len" in h.value for h in app.subheader)
 
 
+def test_the_table_shown_is_of_a_request_that_holds_the_selected_block() -> None:
+    open_app(**SMALL)
+    shown = next(j for j in store()._jobs.values()).result
+    assert shown is not None
+    for step in shown.history.frames.tolist():
+        state = shown.state(step)
+        live = [int(r) for r in state.live()]
+        block = next((int(b) for r in live[1:] for b in state.tables(r)[0] if b and live[0] not in state.owners(int(b))), None)
+        if block is not None:
+            break
+    app = open_app(**SMALL, tab="Block tables", step=str(step), block=str(block))
+    table = next(s for s in app.selectbox if s.label.startswith("Request ("))
+    assert table.value in [int(r) for r in state.owners(block)]
+
+
 def test_slower_arrivals_are_another_question() -> None:
     app = open_app(**SMALL)
     runs = len(store())

@@ -54,14 +54,15 @@ def headline(shown: Shown, state: PoolState, request: int) -> str:
 
 
 def pick_request(shown: Shown, state: PoolState) -> int | None:
-    """The request to show: the selected one, else the first that runs now."""
+    """The request to show: the selected one, else one that holds the selected block, else the first that runs now."""
     here = cursor.cursor(shown)
     live = [int(r) for r in state.live()]
     options = live if here.request is None or here.request in live else [here.request, *live]
     if not options:
         return None
-    chosen = here.request if here.request in options else options[0]
-    key = f"request_{shown.digest}_{state.step}_{here.request}"
+    holders = [int(r) for r in state.owners(here.block)] if here.block else []
+    chosen = here.request if here.request in options else next((r for r in holders if r in options), options[0])
+    key = f"request_{shown.digest}_{state.step}_{chosen}"
 
     def pick() -> None:
         cursor.move(shown, request=st.session_state[key])
