@@ -99,13 +99,13 @@ def _most_blocks(group: KVGroup, longest: int, budget: int) -> int:
 
 def _groups(r: Random) -> tuple[tuple[KVGroup, ...], int]:
     """``(groups, block_size)``; no groups means one full group."""
-    if r.random() < 0.45:
+    if r.random() < 0.4:
         return (), r.choice([1, 3, 4, 8, 16])
     window = lambda: r.choice([1, 4, 5, 7, 9, 13, 22])  # noqa: E731
     kind = r.random()
-    if kind < 0.35:
+    if kind < 0.3:
         return (KVGroup("sliding", window()),), r.choice([1, 4, 8])
-    if kind < 0.7:
+    if kind < 0.6:
         pool = [KVGroup(), KVGroup("sliding", window()), KVGroup("sliding", window()), KVGroup("sliding", 9)]
         return tuple(r.choice(pool) for _ in range(r.randint(2, 4))), r.choice([2, 4])
     sizes = r.choice([(4, 8), (8, 4), (4, 12, 8), (8, 4, 4), (6, 2), (2, 8, 4)])
@@ -115,12 +115,12 @@ def _groups(r: Random) -> tuple[tuple[KVGroup, ...], int]:
 
 def _workload(r: Random, settings: EngineSettings, timed: bool, n: int) -> Workload:
     longest = settings.max_model_len or 64
-    explicit = r.random() < 0.2
+    explicit, alike = r.random() < 0.2, r.random() < 0.35
     tokens = np.array([r.randint(1, 5) for _ in range(400)], np.int32)
     prompts: list[Runs] = []
     outputs: list[Runs] = []
     for i in range(n):
-        prompts.append(_prompt(r, prompts, outputs, longest, i, explicit))
+        prompts.append(_beginning(r, longest, i) if alike else _prompt(r, prompts, outputs, longest, i, explicit))
         room = longest - _length(prompts[-1])
         count = r.randint(1, max(1, min(40, room + 3)))
         outputs.append([(SAME_OUTPUT if r.random() < 0.2 else OWN_OUTPUT + i, 0, count)])
@@ -151,7 +151,7 @@ def _workload(r: Random, settings: EngineSettings, timed: bool, n: int) -> Workl
         priority=np.array([r.randint(-1, 2) for _ in range(n)], np.int32) if settings.policy == "priority" else None,
         skip_cache=np.array([some() < 0.2 for _ in range(n)]) if some() < 0.3 else None,
         after=after,
-        tie=arrive + 1e-6 * np.arange(n) if some() < 0.5 else None,
+        tie=arrive + r.choice([0, 1e-6]) * np.arange(n) if some() < 0.5 else None,
         actions=_actions(r, n, float(arrive.max()), timed) if some() < 0.4 else np.zeros(0, ACTION),
         time_unit="seconds" if timed else "steps",
     )
@@ -181,6 +181,14 @@ def _prompt(r: Random, prompts: list[Runs], outputs: list[Runs], longest: int, i
     return out
 
 
+def _beginning(r: Random, longest: int, i: int) -> Runs:
+    """The same content at many lengths, some with a tail: hits end everywhere, and groups disagree where."""
+    out: Runs = [(1, 0, r.randint(1, longest + 2))]
+    if r.random() < 0.3:
+        out.append((100 + i, 0, r.randint(1, 6)))
+    return out if r.random() < 0.2 else _cut(out, longest - 1)
+
+
 def _cut(runs: Runs, most: int) -> Runs:
     out: Runs = []
     for seed, start, n in runs:
@@ -202,13 +210,14 @@ def _arrivals(r: Random, n: int, timed: bool) -> tuple[np.ndarray, np.ndarray | 
 
 
 def _images(r: Random, prompts: list[Runs]) -> tuple[np.ndarray, np.ndarray]:
+    """Two pictures at a few places, so that equal prompts differ in a picture or only in where it stands."""
     images, counts = [], []
     for prompt in prompts:
-        offset, count = 0, 0
-        while (offset := offset + r.randint(0, 10)) + 1 < _length(prompt) and r.random() < 0.6:
-            length = r.randint(1, min(12, _length(prompt) - offset))
-            images.append((r.randint(0, 1), offset, length))
-            offset += length
+        at, count = r.choice([0, 1, 1, 2]), 0
+        while at + 1 < _length(prompt) and r.random() < 0.7:
+            length = min(r.choice([2, 2, 9]), _length(prompt) - at)
+            images.append((r.randint(0, 1), at, length))
+            at += length + r.choice([0, 1, 4])
             count += 1
         counts.append(count)
     return np.array(images, IMAGE), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from tests.engine.cases import draw_case
+from simkv.engine.resolve import merge, resolve
+from simkv.engine.step_time import for_workload
+from simkv.settings import EngineSettings
+from simkv.workload.registry import read_workload
+from tests.engine.cases import Case, draw_case
 from tests.engine.compare import Side
 from tests.engine.reference import Reference
 
-QUIET = settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+RECORDED = sorted((Path(__file__).parents[1] / "golden" / "vllm").glob("[0-4]*.input.json*"))
+QUIET = quick(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(QUIET, max_examples=260)
+@quick(QUIET, max_examples=260)
 @given(st.integers(0, 1 << 32))
 def test_every_half_turn_agrees(seed: int) -> None:
     Side(draw_case(Random(seed))).run()
 
 
-@settings(QUIET, max_examples=110)
+@quick(QUIET, max_examples=110)
 @given(st.randoms(use_true_random=False))
 def test_every_half_turn_agrees_and_shrinks(r: Random) -> None:
     """The same with draws that hypothesis can make smaller: the first to look at when something differs."""
@@ -32,6 +39,15 @@ def test_every_half_turn_agrees_and_shrinks(r: Random) -> None:
 def test_many_requests(seed: int) -> None:
     """Longer lines than the running limit, so queues wrap and slots are used again and again."""
     Side(draw_case(Random(7_000_000 + seed), most_requests=90)).run(3000)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+def test_the_reference_is_right(path: Path) -> None:
+    """It agrees with the engine on the recorded inputs too, where the engine agrees with the recordings."""
+    workload = read_workload(path)
+    settings = merge(EngineSettings(), workload)
+    case = Case(workload, resolve(settings, workload, check_pool=False), for_workload(workload, settings))
+    assert Side(case).run() in ("done", "stalled")
 
 
 def test_the_cases_are_hard() -> None:

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "vllm"
 
@@ -77,13 +75,11 @@ def run(code: str, *options: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.slow
 def test_interpreted() -> None:
     # Unsigned arithmetic wraps on purpose; only numpy's scalars warn about it.
     assert run(INTERPRETED, "-W", "ignore:overflow encountered:RuntimeWarning", NUMBA_DISABLE_JIT="1") == "interpreted: same"
 
 
-@pytest.mark.slow
 def test_no_index_out_of_bounds(tmp_path: Path) -> None:
     """Compiled again with bounds checks, in a cache of its own: half a minute."""
     assert run(BOUNDS, NUMBA_BOUNDSCHECK="1", SIMKV_CACHE=str(tmp_path)) == "bounds: never left"
