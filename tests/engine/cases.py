@@ -101,7 +101,10 @@ def _groups(r: Random) -> tuple[tuple[KVGroup, ...], int]:
     """``(groups, block_size)``; no groups means one full group."""
     if r.random() < 0.4:
         return (), r.choice([1, 3, 4, 8, 16])
-    window = lambda: r.choice([1, 4, 5, 7, 9, 13, 22])  # noqa: E731
+
+    def window() -> int:
+        return r.choice([1, 4, 5, 7, 9, 13, 22])
+
     kind = r.random()
     if kind < 0.3:
         return (KVGroup("sliding", window()),), r.choice([1, 4, 8])
@@ -200,8 +203,8 @@ def _cut(runs: Runs, most: int) -> Runs:
 
 def _arrivals(r: Random, n: int, timed: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Arrivals with ties; some cases chain requests behind earlier ones."""
-    gap = (lambda: r.choice([0.0, r.random() * 0.08])) if timed else (lambda: float(r.choice([0, 0, 1, 3])))
-    arrive = np.cumsum([gap() for _ in range(n)])
+    gaps = [r.choice([0.0, r.random() * 0.08]) if timed else r.choice([0.0, 0.0, 1.0, 3.0]) for _ in range(n)]
+    arrive = np.cumsum(gaps)
     if r.random() < 0.6:
         return arrive, None
     after = np.array([r.randrange(i) if i and r.random() < 0.5 else -1 for i in range(n)], np.int32)

@@ -72,7 +72,8 @@ class BlockPool:
         Those nobody uses any more: without a key to the head of the queue, keeping the visited order; with a key to the
         tail. So the last block of a prompt is evicted before its first.
         """
-        front, back = [], []
+        front: list[int] = []
+        back: list[int] = []
         for block in reversed(table):
             self.ref[block] -= 1
             if block == NULL or self.ref[block] > 0:

@@ -44,14 +44,15 @@ from pathlib import Path
 from random import Random
 from numba.core import config
 from simkv.conformance.vllm_log import check_recording
-from simkv.engine.vllm import engine as module
+from simkv.engine.vllm import state
+from simkv.engine.vllm.engine import VllmEngine
 from tests.engine.cases import draw_case
 from tests.engine.compare import Side
 
 assert config.BOUNDSCHECK == 1
 golden = Path(sys.argv[1])
-module._expected_log = lambda *_: (1, 1, 1)
-module.FIRST_STEPS = 1
+state._expected_log = lambda *_: (1, 1, 1)
+state.FIRST_STEPS = 1
 for path in sorted(golden.glob("*.input.json*")):
     name = path.name.split(".input.json")[0]
     if not name.startswith(("R1", "R3", "R4")):
@@ -59,7 +60,7 @@ for path in sorted(golden.glob("*.input.json*")):
         assert result.exact, result.first_difference
 for seed in range(60):
     case = draw_case(Random(50_000 + seed))
-    engine = module.VllmEngine(case.workload, case.settings, case.step_time.record(), log=True)
+    engine = VllmEngine(case.workload, case.settings, case.step_time.record(), log=True)
     engine.advance()
     assert len(engine.event_log().rows) <= len(engine.state.log)
 Side(draw_case(Random(5))).run()

@@ -89,8 +89,9 @@ def test_prompts_that_leave_no_room() -> None:
 def test_nothing_to_generate_and_nothing_to_read() -> None:
     """vLLM wants a prompt and max_tokens of at least 1; the server's answer is an error, the others go on."""
     w = workload([request("a", 8, 1), request("b", 8, 1), request("c", 8, 1, 4)])
-    for odd in ({"num_output": np.array([0, 1, 1], np.int32)}, {"num_prompt": np.array([0, 8, 8], np.int32)}):
-        result = replay(dataclasses.replace(w, **odd))
+    odd: list[dict[str, Any]] = [{"num_output": np.array([0, 1, 1], np.int32)}, {"num_prompt": np.array([0, 8, 8], np.int32)}]
+    for change in odd:
+        result = replay(dataclasses.replace(w, **change))
         assert status(result) == ["rejected", "finished", "finished"]
         assert result.counters["tokens"] == 16
 
@@ -172,7 +173,7 @@ def test_aborts_of_everything_there_is() -> None:
         {"at": 400, "op": "abort", "id": "grandchild"},
         {"at": 500, "op": "abort", "id": "nobody"},
     ]
-    config = {"max_num_seqs": 1, "max_num_batched_tokens": 16}
+    config: dict[str, Any] = {"max_num_seqs": 1, "max_num_batched_tokens": 16}
     for asynchronous in (False, True):
         assert Side(case(requests, actions, async_scheduling=asynchronous, **config)).run() == "done"
         result = run(requests, actions, async_scheduling=asynchronous, **config)
@@ -233,7 +234,7 @@ def test_seconds_replayed_in_steps() -> None:
 @pytest.mark.parametrize(("prompt", "output"), [(1, 1), (1, 9), (4, 1), (5, 4), (255, 1)])
 def test_small_and_aligned(prompt: int, output: int, asynchronous: bool) -> None:
     requests = [request("a", [shared(prompt)], output), request("b", [shared(prompt)], output, 40)]
-    config = {"async_scheduling": asynchronous, "num_gpu_blocks": 140}
+    config: dict[str, Any] = {"async_scheduling": asynchronous, "num_gpu_blocks": 140}
     assert Side(case(requests, **config)).run() == "done"
     hit = run(requests, **config).requests["hit"][1]
     assert hit == (prompt - 1) // 4 * 4

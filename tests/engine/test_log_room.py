@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simkv.engine.vllm import engine as module
+from simkv.engine.vllm import state as module
 from simkv.engine.vllm.engine import DONE, VllmEngine
 from simkv.replay import replay
 from tests.engine.cases import Case, draw_case

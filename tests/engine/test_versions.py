@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from tests.engine.hand import case, request, run, shared, workload
 VERSIONS = [p.version for p in profiles()]
 
 
-def queue_at_the_end(version: str, *args: object, **config: object) -> list[int]:
+def queue_at_the_end(version: str, *args: Any, **config: Any) -> list[int]:
     made = case(*args, version=version, **config)
     engine = VllmEngine(made.workload, made.settings, made.step_time.record(), log=True)
     engine.advance()
-    return engine.free_queue().tolist()
+    queue: list[int] = engine.free_queue().tolist()
+    return queue
 
 
 def since(first: str) -> list[tuple[str, bool]]:

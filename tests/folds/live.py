@@ -37,7 +37,7 @@ def moment(engine: VllmEngine) -> Moment:
 def recorded(case: Case, most_turns: int = 700) -> tuple[VllmEngine, EventLog, list[Moment]]:
     """Run a case; the log and what the engine looked like after every turn."""
     engine = VllmEngine(case.workload, case.settings, case.step_time.record(), log=True)
-    moments = []
+    moments: list[Moment] = []
     while (why := engine.advance(pause=True)) in (SCHEDULED, PROCESSED) and len(moments) < most_turns:
         if why == PROCESSED:
             moments.append(moment(engine))
