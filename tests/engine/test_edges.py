@@ -214,6 +214,15 @@ def test_half_steps_belong_to_the_next_step() -> None:
     assert len(result.steps) < 10
 
 
+def test_a_step_far_away() -> None:
+    """Step numbers beyond 32 bits: the queue of batches works as before."""
+    for asynchronous in (False, True):
+        result = run([request("a", 8, 3), request("b", 8, 3, 3e9)], async_scheduling=asynchronous)
+        assert result.requests["finish"].tolist() == [3 + asynchronous, 3e9 + 3 + asynchronous]
+        assert (result.steps["schedule"] >= -1).all()
+        assert result.end_time_s == 3e9 + 3 + asynchronous
+
+
 def test_times_in_step_mode_are_steps() -> None:
     result = run([request("a", 40, 3, 2)], max_num_batched_tokens=16)
     assert [float(result.requests[name][0]) for name in ("arrive", "scheduled", "first_token", "finish")] == [2, 2, 5, 7]

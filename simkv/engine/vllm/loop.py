@@ -22,6 +22,8 @@ UNTIL, DONE, GROW, STALLED, SCHEDULED, PROCESSED = range(6)
 ``pause``: after schedule(), after the output."""
 START, SCHEDULING_DONE = 0, 1
 MAX_EMPTY_SCHEDULES = 50
+LAST_INDEX = (1 << 31) - 1
+"""Of a schedule() call in a STEP row; arrivals in step mode may lie beyond."""
 
 
 @inline
@@ -139,7 +141,7 @@ def begin_turn(e, cfg, c):
     take_actions(e, cfg, c)
     scheduled = -1
     if c.unfinished > 0:
-        step.schedule = c.steps
+        step.schedule = min(c.steps, LAST_INDEX)
         duration = schedule(e, cfg, c, step)
         scheduled = c.rows
         c.device_free = max(c.device_free, c.now) + duration
