@@ -6,9 +6,9 @@
 ``config`` or ``simkv`` and no ``prompt``), every further line a request or an action. The header may be left out.
 
 * ``config``: the recorder's engine settings and *its* defaults (``ENGINE_DEFAULTS``); without ``config`` the settings stay the user's.
-* ``time``: ``{"mode": "step"}`` (the default; ``arrive`` counts steps), ``{"mode": "virtual", "a": s, "b": s, "c": s}``
+* ``time``: ``{"mode": "step"}`` (``arrive`` counts steps), ``{"mode": "virtual", "a": s, "b": s, "c": s}``
   (``arrive`` in seconds; a step lasts ``a + b × prefill tokens + c × decodes``) or ``{"mode": "seconds"}`` (``arrive`` in seconds,
-  step time is the replay's).
+  step time is the replay's). Without ``time`` whole numbers count steps, and the report says so; fractions are an error.
 * request: ``{id, arrive, prompt, output_len, out_seed?, cache_salt?, lora?: {name, id, path?}, priority?, skip_reading_prefix_cache?}``,
   and beyond the recorder's: ``after`` (id of an earlier request: ``arrive`` counts from its end), ``tenant``, ``session``.
   ``prompt`` is a list of segments: ``[t0, t1, …]`` token ids, ``{seed, n, start?}`` content, ``{history: id}`` prompt and output of an
@@ -32,7 +32,7 @@ import numpy.typing as npt
 from simkv.errors import InputError
 from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
 from simkv.workload.content import SEED_MASK, write_out
-from simkv.workload.golden_check import LARGEST_SEED, check_action, check_config, check_request, check_time, parts
+from simkv.workload.golden_check import LARGEST_SEED, check_action, check_config, check_request, check_time, parts, steps_unless_told
 from simkv.workload.rows import Odd, Row, Tally, Where, number_column, whole_column
 from simkv.workload.source import Options, Source, gc_paused
 from simkv.workload.workload import ABORT, ACTION, F8, I8, RESET, RESET_RUNNING, RUN, Lora, Workload, merge_runs, run_offsets
@@ -83,6 +83,8 @@ def read(source: Source, options: Options) -> Workload:
                 kept.append(i)
             tally.needs_rows(len(kept))
             columns = _columns(good, np.array(kept))
+    if "time" not in header:
+        steps_unless_told(columns["ids"], columns["arrive"], tally)
     return _workload(source.name, header, time, config, columns, actions, options.limit, tally)
 
 

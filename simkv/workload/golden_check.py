@@ -6,9 +6,12 @@ import json
 from collections.abc import Container
 from typing import Any
 
+import numpy as np
+
 from simkv.errors import InputError
 from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, kind
 from simkv.workload.source import Source, broken_json, gc_paused
+from simkv.workload.workload import F8
 
 LARGEST_SEED = (1 << 63) - 1
 OPTIONAL = ("cache_salt", "tenant", "session", "after", "priority", "skip_reading_prefix_cache", "lora")
@@ -72,7 +75,7 @@ def _not_json(source: Source) -> InputError:
 
 
 def check_time(header: Row, file: str) -> dict[str, Any]:
-    """The header's ``time``: mode step (default), virtual with a, b, c in seconds, or seconds."""
+    """The header's ``time``: mode step (where it is missing), virtual with a, b, c in seconds, or seconds."""
     where, time = Where(file, None), header.get("time", {"mode": "step"})
     if not isinstance(time, dict) or time.get("mode") not in ("step", "virtual", "seconds"):
         allowed = '{"mode": "step"}, {"mode": "virtual", "a", "b", "c"} or {"mode": "seconds"}'
@@ -80,6 +83,22 @@ def check_time(header: Row, file: str) -> dict[str, Any]:
     if time["mode"] != "virtual":
         return {"mode": time["mode"]}
     return {"mode": "virtual", **{k: where.number(time, k) for k in "abc"}}
+
+
+def steps_unless_told(ids: list[str], arrive: F8, tally: Tally) -> None:
+    """What ``arrive`` counts in a file without ``time``: steps, which is noted; InputError where it has fractions."""
+    for_seconds = 'For seconds add "time": {"mode": "seconds"} (in JSON lines as a first line {"simkv": 1, "time": {"mode": "seconds"}})'
+    fractions = np.flatnonzero(arrive != np.floor(arrive))
+    if len(fractions):
+        at = int(fractions[0])
+        raise InputError(
+            f'"{ids[at][:40]}" arrives at {arrive[at]:g}, but without a time header arrive counts steps',
+            file=tally.name,
+            field="arrive",
+            expected="whole numbers or a time header",
+            hint=for_seconds,
+        )
+    tally.notes.append(f"Times are step numbers: the file has no time header. {for_seconds}.")
 
 
 def check_config(header: Row, file: str) -> dict[str, Any] | None:

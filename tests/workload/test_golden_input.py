@@ -114,10 +114,27 @@ def test_both_forms_of_the_file_are_the_same() -> None:
 
 
 def test_a_file_of_requests_alone() -> None:
-    w = read_bytes(lines(GOLDEN["requests"]), "g")  # type: ignore[arg-type]
+    in_steps = [{**r, "arrive": i} for i, r in enumerate(GOLDEN["requests"])]  # type: ignore[arg-type, dict-item]
+    w = read_bytes(lines(in_steps), "g")
     assert (dict(w.engine), w.time_unit, len(w)) == ({}, "steps", 3)
+    assert "Times are step numbers: the file has no time header." in w.report.notes[0]
     w = read_bytes(lines([{"simkv": 1, "time": {"mode": "seconds"}}, *GOLDEN["requests"]]), "g")  # type: ignore[misc]
     assert (dict(w.engine), dict(w.step_time), w.time_unit) == ({}, {}, "seconds")
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_fractions_of_what(skip: bool) -> None:
+    """Arrivals with fractions and no word on their unit: refused as a whole, with what to add; what to add helps."""
+    untold = {k: v for k, v in GOLDEN.items() if k != "time"}
+    for data in (json.dumps(untold).encode(), json_lines(untold)):
+        with pytest.raises(InputError, match=r'"a" arrives at 0\.5, but without a time header arrive counts steps') as e:
+            read_bytes(data, "g", skip_bad_rows=skip)
+        assert '{"simkv": 1, "time": {"mode": "seconds"}}' in str(e.value)
+    told = {**untold, "time": {"mode": "seconds"}}
+    for data in (json.dumps(told).encode(), json_lines(told)):
+        w = read_bytes(data, "g")
+        assert w.time_unit == "seconds"
+        assert "step" not in " ".join(w.report.notes)
 
 
 def test_order_salts_priorities_actions() -> None:
