@@ -23,6 +23,7 @@ ONLY_IN = {
     "pandas": ("simkv/ui/",),
     "pyarrow": ("simkv/events/export/", "simkv/ui/"),
     "rich": ("simkv/commands/",),
+    "playwright": ("simkv/bench/",),
     "tokenizers": ("simkv/workload/",),
     "requests": ("simkv/live/",),
     "zmq": ("simkv/live/",),
@@ -34,11 +35,11 @@ ONLY_IN = {
     "gpu_backend": ("gpu_backend/", "simkv/commands/"),
     "kernels": ("gpu_backend/", "kernels/"),
 }
-LAZY = ("pyarrow", "rich", "tokenizers", "ray", "gpu_backend")
+LAZY = ("pyarrow", "rich", "playwright", "tokenizers", "ray", "gpu_backend")
 """Imported inside the function that needs them, never when a module is loaded (pages of the app may do as they like)."""
 
-# Data goes one way. A room knows itself, the rooms before it, and errors, plain, settings and jit.
-FOUNDATION = {"errors", "plain", "settings", "jit"}
+# Data goes one way. A room knows itself, the rooms before it, and errors, plain, settings, jit and text.
+FOUNDATION = {"errors", "plain", "settings", "jit", "text"}
 EDGE = {"ui", "commands", "cli", "bench", "__main__"}
 FORBIDDEN = {
     "workload": {"engine", "fleet", "events", "metrics", "conformance", "replay", "run_folder", "diagnosis", "planning", "live"} | EDGE,
