@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from simkv.metrics.rolling import Moments, Rolling, ratio
 from simkv.replay import Run
 
 F8 = npt.NDArray[np.float64]
@@ -36,26 +37,23 @@ def series(run: Run, points: int = 240, window: float | None = None) -> dict[str
         end = start + 1.0
     time = start + (end - start) * np.arange(1, points + 1) / points
     span = window if window is not None else (end - start) / 20
-    at = np.searchsorted(steps["time"], time, side="right") - 1
-    since = np.searchsorted(steps["time"], time - span, side="right") - 1
-    length = np.minimum(span, time - start)
     usable = run.resolved.num_gpu_blocks - 1
-    used = 1.0 - steps["free"] / usable
+    rolling = Rolling(steps, run.requests, usable, span)
+    m = rolling.at(time)
+    at = m.end - 1
     out: dict[str, F8] = {
         "time": time,
         "window": np.full(points, span),
-        "usage": used[at],
+        "usage": rolling.usage(m),
         "cached_share": np.minimum(steps["cached"][at] / usable, 1.0),
         "running": steps["running"][at].astype(float),
         "waiting": steps["waiting"][at].astype(float),
-        "preemptions": np.cumsum(steps["preempted"])[at].astype(float),
+        "preemptions": rolling.total("preempted")[m.end].astype(float),
+        **{name: rolling.rate(column, m) for name, column in _RATES.items()},
+        "ttft_p95": rolling.ttft(m),
     }
-    for name, column in _RATES.items():
-        total = np.concatenate([[0], np.cumsum(steps[column], dtype=np.int64)])
-        out[name] = (total[at + 1] - total[since + 1]) / length
     known = run.workload.prompts_have_content
-    out.update(_hit_rates(steps, at, since) if known else {name: np.full(points, np.nan) for name in _HIT_RATES})
-    out["ttft_p95"] = _ttft(run, time, span)
+    out.update(_hit_rates(rolling, m) if known else {name: np.full(points, np.nan) for name in _HIT_RATES})
     return out
 
 
@@ -64,29 +62,11 @@ _HIT_RATES = ("hit_rate", "hit_rate_last_1000", "hit_rate_total")
 _RATES = {"evictions_per_s": "removed", "stored_per_s": "stored", "prefill_tokens_per_s": "prefill", "decode_tokens_per_s": "decode"}
 
 
-def _ratio(hits: npt.NDArray[np.int64], queries: npt.NDArray[np.int64]) -> F8:
-    out = np.full(len(hits), np.nan)
-    np.divide(hits, queries, out=out, where=queries > 0)
-    return out
-
-
-def _hit_rates(steps: npt.NDArray[np.void], at: npt.NDArray[np.intp], since: npt.NDArray[np.intp]) -> dict[str, F8]:
-    hits = np.concatenate([[0], np.cumsum(steps["hits"])])
-    queries = np.concatenate([[0], np.cumsum(steps["queries"])])
-    admitted = np.concatenate([[0], np.cumsum(steps["admitted"], dtype=np.int64)])
-    before = np.searchsorted(admitted, admitted[at + 1] - LOG_LINE_REQUESTS, side="right") - 1
-    before = np.maximum(before, 0)
+def _hit_rates(rolling: Rolling, m: Moments) -> dict[str, F8]:
+    hits, queries, admitted = rolling.total("hits"), rolling.total("queries"), rolling.total("admitted")
+    before = np.maximum(np.searchsorted(admitted, admitted[m.end] - LOG_LINE_REQUESTS, side="right") - 1, 0)
     return {
-        "hit_rate": _ratio(hits[at + 1] - hits[since + 1], queries[at + 1] - queries[since + 1]),
-        "hit_rate_last_1000": _ratio(hits[at + 1] - hits[before], queries[at + 1] - queries[before]),
-        "hit_rate_total": _ratio(hits[at + 1], queries[at + 1]),
+        "hit_rate": rolling.hit_rate(m),
+        "hit_rate_last_1000": ratio(hits[m.end] - hits[before], queries[m.end] - queries[before]),
+        "hit_rate_total": ratio(hits[m.end], queries[m.end]),
     }
-
-
-def _ttft(run: Run, time: F8, span: float) -> F8:
-    r = run.requests
-    known = np.isfinite(r["first_token"])
-    order = np.argsort(r["first_token"][known], kind="stable")
-    moment, ttft = r["first_token"][known][order], (r["first_token"] - r["arrive"])[known][order]
-    low, high = np.searchsorted(moment, time - span, side="right"), np.searchsorted(moment, time, side="right")
-    return np.array([np.percentile(ttft[a:b], 95) if b > a else np.nan for a, b in zip(low, high, strict=True)])

@@ -34,55 +34,65 @@ def cards(
     ttft_p95_s: float,
     evicted: int,
     preemptions: int,
+    complete: bool = True,
+    at_lookup: bool = False,
 ) -> list[Card]:
     """The cards at a step.
 
     Args:
         timeline: the run's windowed figures.
-        curves: their courses (``simkv.metrics.series.series`` with the same window).
+        curves: their courses (simkv.metrics.series with the same window).
         step: the moment shown.
         hit_rate: of the whole run (NaN: there is none, so no moment has one), as are ``ttft_p95_s``, ``evicted`` (keys)
             and ``preemptions``.
+        complete: whether the run came to its end; else its figures are "so far".
+        at_lookup: the release counts every lookup of a waiting request (``Profile.stats_at_lookup``).
     """
     t, window = timeline, timeline.window_name
     per = "s" if t.time_unit == "seconds" else "step"
-    mean_usage = float(1 - t.steps["free"].mean() / t.usable_blocks) if len(t.steps) else math.nan
+    whole = "whole run" if complete else "so far"
+    counted = (
+        "counted at every lookup as this release does, so one that waits for memory is counted anew each time; the headline counts "
+        "first admissions only"
+        if at_lookup
+        else "counted at admission"
+    )
     show_time = text.seconds if t.time_unit == "seconds" else lambda v: text.NO_DATA if not math.isfinite(v) else f"{v:,.0f} steps"
     return [
         Card(
             f"Hit rate, {window}",
             text.percent(t.hit_rate(step) if math.isfinite(hit_rate) else math.nan),
-            f"{text.percent(hit_rate)} whole run",
-            "Prompt tokens found in the prefix cache ÷ prompt tokens looked up, counted at admission: "
+            f"{text.percent(hit_rate)} {whole}",
+            f"Prompt tokens found in the prefix cache ÷ prompt tokens looked up, {counted}: "
             "rate(vllm:prefix_cache_hits_total) ÷ rate(vllm:prefix_cache_queries_total) over this window.",
             _known(curves["hit_rate"]),
         ),
         Card(
             "KV usage, live requests",
             text.percent(t.usage(step)),
-            f"{text.percent(mean_usage)} mean",
+            f"{text.percent(t.rolling.mean_usage)} mean {whole}",
             "Blocks held by live requests ÷ usable blocks (vllm:kv_cache_usage_perc). Cached blocks that nobody holds count as free, "
-            "so evictions can be frequent while this is low.",
+            "so evictions can be frequent while this is low. The mean is over time, idle time included.",
             _known(curves["usage"]),
         ),
         Card(
             f"Evictions / {per}, {window}",
             _rate(t.evictions(step)),
-            f"{evicted:,} whole run",
+            f"{evicted:,} {whole}",
             "Blocks whose key left the prefix cache because the block was needed (BlockRemoved events).",
             _known(curves["evictions_per_s"]),
         ),
         Card(
             f"TTFT p95, {window}",
             show_time(t.ttft(step)),
-            f"{show_time(ttft_p95_s)} whole run",
+            f"{show_time(ttft_p95_s)} {whole}",
             "95th percentile of the time from arrival to first token, over requests whose first token came within this window.",
             _known(curves["ttft_p95"]),
         ),
         Card(
-            "Preemptions so far",
+            "Preemptions up to here",
             f"{t.preemptions(step):,}",
-            f"{preemptions:,} whole run",
+            f"{preemptions:,} {whole}",
             "Running requests thrown out of the batch because no block was free; they are computed again (vllm:num_preemptions_total).",
             _known(curves["preemptions"]),
         ),

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from pathlib import Path
 
-import numpy as np
-
 from simkv import warm
 from simkv.engine.vllm import compiled
 from simkv.errors import SimkvError
@@ -15,7 +13,7 @@ from simkv.jit import is_warm
 from simkv.replay import Run, replay
 from simkv.ui.config import Config
 from simkv.ui.run_store import Job
-from simkv.ui.shown import Shown, fold, unlimited_blocks
+from simkv.ui.shown import Shown, fold, from_cache, unlimited_blocks
 from simkv.workload.workload import Workload
 
 MAX_EVENTS = 60_000_000
@@ -57,8 +55,8 @@ def _ceiling(job: Job, run: Run) -> tuple[float, int]:
     if run.status != "complete" or not run.workload.prompts_have_content or blocks > MAX_CEILING_BLOCKS or job.cancelled.is_set():
         return math.nan, 0
     if not run.steps["removed"].any() and run.resolved.enable_prefix_caching:
-        queries = int(run.steps["queries"].sum())
-        return (float(run.steps["hits"].sum(dtype=np.int64)) / queries if queries else math.nan), run.resolved.num_gpu_blocks
+        prompts, hits = from_cache(run)
+        return (hits / prompts if prompts else math.nan), run.resolved.num_gpu_blocks
     settings = run.settings.replace(num_gpu_blocks=blocks, enable_prefix_caching=True)
     try:
         # run.settings already hold what the file records; without this its enable_prefix_caching=False would win again.
@@ -66,7 +64,7 @@ def _ceiling(job: Job, run: Run) -> tuple[float, int]:
         best = replay(workload, settings, run.step_time, events=False, progress=lambda _: not job.cancelled.is_set())
     except SimkvError:  # the comparison is an extra: without it the page still says what happened
         return math.nan, 0
-    queries = int(best.steps["queries"].sum())
-    if best.status != "complete" or not queries or best.steps["removed"].any():
+    prompts, hits = from_cache(best)
+    if best.status != "complete" or not prompts or best.steps["removed"].any():
         return math.nan, 0
-    return float(best.steps["hits"].sum(dtype=np.int64)) / queries, blocks
+    return hits / prompts, blocks

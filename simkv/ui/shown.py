@@ -16,6 +16,7 @@ import numpy.typing as npt
 from simkv.diagnosis.why import KeyHistory, Miss, why_missed
 from simkv.events.folds.block_map import BlockHistory, block_history, encode
 from simkv.events.folds.pool import PoolFold, PoolState
+from simkv.latency import percentiles
 from simkv.metrics.series import series
 from simkv.replay import Run
 from simkv.ui.block_map.payload import payload
@@ -86,6 +87,11 @@ class Shown:
         return self.run.summary()
 
     @property
+    def counted_hit_rate(self) -> float:
+        """Hits over queries as the release's counters have them over the run; NaN if there is none."""
+        return _known(self.summary["hit_rate"])
+
+    @property
     def time_unit(self) -> str:
         """``seconds`` or ``steps``."""
         return self.run.workload.time_unit
@@ -150,20 +156,21 @@ class Shown:
     def story(self) -> Story:
         """The figures behind the headline."""
         run, s = self.run, self.summary
+        prompts, hits = from_cache(run)
         evicting = np.flatnonzero(run.steps["removed"] > 0)
         return Story(
             requests=len(run.workload),
             finished=int(s["finished"]),
-            queries=int(s["queries"]),
-            hits=int(s["hits"]),
+            prompt_tokens=prompts,
+            hits=hits,
             ceiling=self.ceiling,
             evicted=int(s["removed_blocks"]),
             first_eviction_s=float(run.steps["time"][evicting[0]]) if len(evicting) else math.nan,
             num_blocks=run.resolved.num_gpu_blocks,
             block_size=run.resolved.block_size,
             preemptions=int(s["preemptions"]),
-            ttft_p95_s=_quantile(run.requests["first_token"] - run.requests["arrive"]),
-            queue_p95_s=_quantile(run.requests["scheduled"] - run.requests["arrive"]),
+            ttft_p95_s=_known(percentiles(run.requests["first_token"] - run.requests["arrive"])["p95"]),
+            queue_p95_s=_known(percentiles(run.requests["scheduled"] - run.requests["arrive"])["p95"]),
             rejected=int(s["rejected"]),
             waiting_for=waiting_for(run),
             caching=run.resolved.enable_prefix_caching,
@@ -172,6 +179,16 @@ class Shown:
             end_s=float(run.steps["end"][-1]) if len(run.steps) else math.nan,
             time_unit=self.time_unit,
         )
+
+
+def from_cache(run: Run) -> tuple[int, int]:
+    """Prompt tokens of the requests that were admitted, and how many of them their first admission found in the cache.
+
+    The lookup counters say the same only since vLLM 0.27: before, a request that waits is counted at every attempt.
+    """
+    admitted = np.isfinite(run.requests["scheduled"])
+    prompts = int(run.workload.num_prompt[admitted].sum(dtype=np.int64))
+    return prompts, int(run.requests["hit"][admitted].sum(dtype=np.int64))
 
 
 def waiting_for(run: Run) -> str:
@@ -196,8 +213,9 @@ def story_step(timeline: Timeline) -> int:
     rated = [(t.hit_rate(s), s) for s in candidates if t.looked_up(s) >= busy]
     if rated:
         rate, lowest = min(rated)
-        near = [s for s in range(max(0, lowest - 1000), min(len(steps), lowest + 1000)) if t.hit_rate(s) <= rate + 0.02]
-        return max(near, key=lambda s: int(removed[s]))
+        near = np.arange(max(0, lowest - 1000), min(len(steps), lowest + 1000))
+        near = near[t.rolling.hit_rate(t.rolling.after(near)) <= rate + 0.02]
+        return int(near[np.argmax(removed[near])])
     if removed.any():
         return int(np.argmax(removed))
     return int(np.argmin(steps["free"]))
@@ -231,6 +249,5 @@ def unlimited_blocks(run: Run) -> int:
     return max(all_at_once, starts_up, r.num_gpu_blocks) + 2
 
 
-def _quantile(values: npt.NDArray[np.float64], q: float = 0.95) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, q)) if len(known) else math.nan
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,4 +1,4 @@
-"""What the page says about a moment: rates over the window before it, gauges at it (courses: simkv/metrics/series.py)."""
+"""What the page says about a step: the window of its rates, and simkv/metrics/rolling.py asked at that step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simkv.metrics.rolling import Moments, Rolling
 from simkv.ui import text
 
 F8 = npt.NDArray[np.float64]
@@ -55,75 +56,45 @@ class Timeline:
         """Start of each step."""
         return np.ascontiguousarray(self.steps["time"], np.float64)
 
-    def _sum(self, name: str) -> npt.NDArray[np.int64]:
-        return np.concatenate([[0], np.cumsum(self.steps[name], dtype=np.int64)])
-
     @cached_property
-    def _queries(self) -> npt.NDArray[np.int64]:
-        return self._sum("queries")
+    def rolling(self) -> Rolling:
+        """What cards and curves are both made from."""
+        return Rolling(self.steps, self.requests, self.usable_blocks, self.window)
 
-    @cached_property
-    def _hits(self) -> npt.NDArray[np.int64]:
-        return self._sum("hits")
-
-    @cached_property
-    def _removed(self) -> npt.NDArray[np.int64]:
-        return self._sum("removed")
-
-    @cached_property
-    def _preempted(self) -> npt.NDArray[np.int64]:
-        return self._sum("preempted")
-
-    @cached_property
-    def _first_tokens(self) -> tuple[F8, F8]:
-        done = np.isfinite(self.requests["first_token"])
-        at = self.requests["first_token"][done]
-        order = np.argsort(at, kind="stable")
-        return at[order], (at - self.requests["arrive"][done])[order]
-
-    def _rows(self, step: int) -> tuple[int, int]:
-        if not len(self.time):
-            return 0, 0
-        end = min(max(step, 0), len(self.time) - 1) + 1
-        return int(np.searchsorted(self.time, self.time[end - 1] - self.window, side="right")), end
-
-    def _elapsed(self, step: int) -> float:
-        return max(min(self.window, float(self.time[step] - self.time[0])), 1e-9)
+    def _at(self, step: int) -> Moments | None:
+        if not len(self.steps):
+            return None
+        return self.rolling.after(np.array([min(max(step, 0), len(self.steps) - 1)], np.int64))
 
     def looked_up(self, step: int) -> int:
         """Prompt tokens looked up over the window that ends with ``step``."""
-        a, b = self._rows(step)
-        return int(self._queries[b] - self._queries[a])
+        m = self._at(step)
+        return int(self.rolling.sums("queries", m)[0]) if m else 0
 
     def hit_rate(self, step: int) -> float:
         """Token hit rate over the window that ends with ``step``; NaN where nothing was looked up."""
-        a, b = self._rows(step)
-        queries = int(self._queries[b] - self._queries[a])
-        return float(self._hits[b] - self._hits[a]) / queries if queries else math.nan
+        m = self._at(step)
+        return float(self.rolling.hit_rate(m)[0]) if m else math.nan
 
     def usage(self, step: int) -> float:
         """Share of blocks held by live requests after ``step``; cached blocks nobody holds count as free."""
-        return 1 - float(self.steps["free"][step]) / self.usable_blocks if len(self.steps) else math.nan
+        m = self._at(step)
+        return float(self.rolling.usage(m)[0]) if m else math.nan
 
     def evictions(self, step: int) -> float:
-        """Keys evicted per second (per step in step time) over the window."""
-        if not len(self.time) or step < 1:
-            return 0.0 if len(self.time) else math.nan
-        a, b = self._rows(step)
-        return float(self._removed[b] - self._removed[a]) / self._elapsed(step)
+        """Keys evicted per second (per step in step time) over the window; NaN at the first moment."""
+        m = self._at(step)
+        return float(self.rolling.rate("removed", m)[0]) if m else math.nan
 
-    def ttft(self, step: int, quantile: float = 0.95) -> float:
-        """A percentile of time to first token over the requests whose first token came within the window; NaN if none did."""
-        if not len(self.time):
-            return math.nan
-        at, ttft = self._first_tokens
-        now = float(self.steps["end"][step])
-        a, b = np.searchsorted(at, [now - self.window, now], side="right")
-        return float(np.quantile(ttft[a:b], quantile)) if b > a else math.nan
+    def ttft(self, step: int) -> float:
+        """95th percentile of time to first token over the requests whose first token came within the window; NaN if none did."""
+        m = self._at(step)
+        return float(self.rolling.ttft(m)[0]) if m else math.nan
 
     def preemptions(self, step: int) -> int:
         """Preemptions from the start of the run up to ``step``."""
-        return int(self._preempted[self._rows(step)[1]])
+        m = self._at(step)
+        return int(self.rolling.total("preempted")[m.end[0]]) if m else 0
 
     def samples(self, n: int = 40) -> npt.NDArray[np.int64]:
         """``n`` steps spread evenly over the simulated time, the first and the last included."""

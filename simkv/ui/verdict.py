@@ -14,7 +14,7 @@ class Story:
 
     Args:
         requests: in the workload; ``finished`` of them finished.
-        queries: prompt tokens looked up; ``hits`` of them were cached.
+        prompt_tokens: of the requests that were admitted; ``hits`` of them were cached at first admission.
         ceiling: hit rate of the same requests with a pool that never evicts; NaN if it was not computed.
         evicted: keys that left the cache.
         first_eviction_s: moment of the first one, NaN if there was none.
@@ -31,7 +31,7 @@ class Story:
 
     requests: int
     finished: int
-    queries: int
+    prompt_tokens: int
     hits: int
     ceiling: float
     evicted: int
@@ -51,8 +51,8 @@ class Story:
 
     @property
     def hit_rate(self) -> float:
-        """Hits over queries; NaN where nothing was looked up, or where the source does not say what prompts share."""
-        return self.hits / self.queries if self.queries and self.has_content else math.nan
+        """Share of the prompt tokens that came from the cache; NaN if nobody was admitted or the source says nothing about content."""
+        return self.hits / self.prompt_tokens if self.prompt_tokens and self.has_content else math.nan
 
     @property
     def lost(self) -> float:
@@ -74,16 +74,16 @@ def verdict(story: Story) -> str:
 
 def _partial(s: Story) -> str:
     if s.status == "partial":
-        return f"Partial result, stopped at {_moment(s, s.end_s)} with {s.finished:,} of {s.requests:,} requests finished."
+        return f"Partial result, stopped at {_moment(s, s.end_s)} with {s.finished:,} of {text.counted(s.requests, 'request')} finished."
     if s.status == "stalled":
-        return f"The engine stalled with {s.finished:,} of {s.requests:,} requests finished: the next one never fits."
+        return f"The engine stalled with {s.finished:,} of {text.counted(s.requests, 'request')} finished: the next one never fits."
     return ""
 
 
 def _cache(s: Story) -> str:
     pool = f"the pool of {s.num_blocks:,} blocks ({text.short_count(s.num_blocks * s.block_size)} tokens)"
     rate, best = text.percent(s.hit_rate), text.percent(s.ceiling)
-    if not s.queries and s.caching:
+    if not s.prompt_tokens and s.caching:
         return "No request was admitted, so nothing was looked up in the cache."
     if not s.caching:
         known = f"; an unlimited cache would have answered {best} of them" if math.isfinite(s.ceiling) else ""
@@ -91,7 +91,8 @@ def _cache(s: Story) -> str:
     if not s.has_content:
         return f"This trace has lengths but no content, so no prompt can hit: {pool} is judged for memory and waiting only."
     if not math.isfinite(s.ceiling):
-        evicted = f"{s.evicted:,} blocks were evicted" if s.evicted else "nothing was evicted"
+        were = "was" if s.evicted == 1 else "were"
+        evicted = f"{text.counted(s.evicted, 'block')} {were} evicted" if s.evicted else "nothing was evicted"
         return f"{rate} of prompt tokens came from the cache, and {evicted}."
     if s.evicted and s.lost >= 0.01:
         since = f" from {_moment(s, s.first_eviction_s)} on" if math.isfinite(s.first_eviction_s) else ""
@@ -99,12 +100,16 @@ def _cache(s: Story) -> str:
     if s.evicted:
         return f"{rate} of prompt tokens came from the cache, as many as without any eviction: what {pool} evicts does not return."
     if s.hit_rate < 0.01:
-        return f"Only {rate} of prompt tokens came from the cache, though nothing was evicted: these prompts share next to nothing."
+        few = f"Only {rate} of prompt tokens" if s.hits else "No prompt token"
+        return f"{few} came from the cache, though nothing was evicted: these prompts share next to nothing."
     return f"{rate} of prompt tokens came from the cache and nothing was evicted: {pool} holds every prefix."
 
 
 def _rejected(s: Story) -> str:
-    return f"{s.rejected:,} of {s.requests:,} requests are longer than max_model_len and were rejected." if s.rejected else ""
+    if not s.rejected:
+        return ""
+    are = "is longer than max_model_len and was" if s.rejected == 1 else "are longer than max_model_len and were"
+    return f"{s.rejected:,} of {text.counted(s.requests, 'request')} {are} rejected."
 
 
 def _latency(s: Story) -> str:

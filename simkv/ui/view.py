@@ -35,10 +35,12 @@ def _body(shown: Shown) -> None:
             shown.timeline,
             shown.curves(40),
             here.step,
-            hit_rate=s.hit_rate,
+            hit_rate=shown.counted_hit_rate,
             ttft_p95_s=s.ttft_p95_s,
             evicted=s.evicted,
             preemptions=s.preemptions,
+            complete=shown.run.status == "complete",
+            at_lookup=shown.run.resolved.profile.stats_at_lookup,
         )
         cards.draw(found)
     if shown.history is None:

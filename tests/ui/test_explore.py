@@ -37,7 +37,7 @@ def headline(app: AppTest) -> str:
 def test_it_opens_already_computed() -> None:
     app = open_app()
     assert "of prompt tokens came from the cache" in headline(app)
-    assert [m.label.split(",")[0] for m in app.metric] == ["Hit rate", "KV usage", "Evictions / s", "TTFT p95", "Preemptions so far"]
+    assert [m.label.split(",")[0] for m in app.metric] == ["Hit rate", "KV usage", "Evictions / s", "TTFT p95", "Preemptions up to here"]
     assert not app.error
     assert "step" not in app.query_params
 

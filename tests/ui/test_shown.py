@@ -20,6 +20,20 @@ def test_the_run_loses_hits_to_evictions(shown: Shown) -> None:
     assert "evicts prefixes before they return" in verdict(s)
 
 
+@pytest.mark.parametrize("version", ["0.25", "0.32"])
+def test_the_headline_is_about_prompt_tokens_whatever_the_release_counts(shown: Shown, version: str) -> None:
+    from simkv.replay import replay
+
+    run = replay(shown.run.workload, shown.run.settings.replace(engine_version=version, max_num_seqs=64, num_gpu_blocks=60))
+    old = Shown(shown.config, run)
+    r = run.requests
+    assert old.story.prompt_tokens == run.workload.num_prompt.sum()
+    assert old.story.hits == r["hit"].sum()
+    assert verdict(old.story).startswith(f"{100 * r['hit'].sum() / run.workload.num_prompt.sum():.1f} % of prompt tokens")
+    assert (run.counters["queries"] > old.story.prompt_tokens) == run.resolved.profile.stats_at_lookup
+    assert old.counted_hit_rate == run.summary()["hit_rate"]
+
+
 def test_it_opens_where_evictions_happen(shown: Shown) -> None:
     assert shown.run.steps["removed"][: shown.start_step + 1].sum() > 0
     assert shown.history is not None

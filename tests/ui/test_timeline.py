@@ -43,6 +43,22 @@ def test_rates_cover_their_window_only() -> None:
     assert t.ttft(50) == pytest.approx(0.5)
 
 
+def test_the_mean_is_over_time_and_idle_time_counts() -> None:
+    t = timeline(4)
+    t.steps["time"], t.steps["end"], t.steps["free"] = [0, 1, 10, 19], [1, 4, 19, 20], [99, 0, 33, 99]
+    assert t.rolling.mean_usage == pytest.approx((1 * 0 + 3 * 1 + 6 * 0 + 9 * 2 / 3 + 0) / 20)
+    nothing = Timeline(t.steps[:0], t.requests, 99)
+    assert math.isnan(nothing.usage(0))
+
+
+def test_card_and_curve_are_one_figure() -> None:
+    t = timeline()
+    moments = t.rolling.at(t.time[5:])
+    assert t.rolling.hit_rate(moments).tolist() == [t.hit_rate(s) for s in range(5, 100)]
+    assert t.rolling.rate("removed", moments).tolist() == [t.evictions(s) for s in range(5, 100)]
+    assert math.isnan(t.evictions(0))
+
+
 def test_nothing_looked_up_is_no_data() -> None:
     t = timeline()
     t.steps["queries"] = t.steps["hits"] = 0
@@ -60,11 +76,20 @@ def test_cards_name_window_and_unit() -> None:
         "KV usage, live requests",
         "Evictions / s, last 10 s",
         "TTFT p95, last 10 s",
-        "Preemptions so far",
+        "Preemptions up to here",
     ]
     assert [c.value for c in shown] == ["20.0 %", "100.0 %", "7", "500 ms", "0"]
     assert all(c.help and c.delta for c in shown)
     assert all(c.curve == (1.0, 2.0) for c in shown)
+
+
+def test_cards_of_a_partial_run_and_of_an_old_release_say_so() -> None:
+    curves = {name: np.zeros(3) for name in ("hit_rate", "usage", "evictions_per_s", "ttft_p95", "preemptions")}
+    whole = {"hit_rate": 0.5, "ttft_p95_s": 0.5, "evicted": 350, "preemptions": 0}
+    shown = cards(timeline(), curves, 99, **whole, complete=False, at_lookup=True)
+    assert all(c.delta.endswith("so far") for c in shown)
+    assert "counted anew" in shown[0].help
+    assert "counted at admission" in cards(timeline(), curves, 99, **whole)[0].help
 
 
 def test_samples_begin_and_end_with_the_run() -> None:

@@ -8,7 +8,7 @@ from simkv.ui.verdict import Story, verdict
 STORY = Story(
     requests=1000,
     finished=1000,
-    queries=12_000_000,
+    prompt_tokens=12_000_000,
     hits=2_244_000,
     ceiling=0.373,
     evicted=50_000,
@@ -38,10 +38,11 @@ def test_evictions_that_cost_hits_are_the_headline() -> None:
     [
         ({"hits": 4_476_000}, "what the pool of 4,096 blocks (65.5 k tokens) evicts does not return"),
         ({"evicted": 0, "first_eviction_s": math.nan, "hits": 4_476_000}, "nothing was evicted"),
-        ({"evicted": 0, "hits": 1000, "ceiling": 0.0}, "share next to nothing"),
-        ({"caching": False, "queries": 0, "hits": 0}, "Prefix caching is off"),
+        ({"evicted": 0, "hits": 1000, "ceiling": 0.0}, "Only 0.0 % of prompt tokens"),
+        ({"evicted": 0, "first_eviction_s": math.nan, "hits": 0, "ceiling": 0.0}, "No prompt token came from the cache, though"),
+        ({"caching": False, "prompt_tokens": 0, "hits": 0}, "Prefix caching is off"),
         ({"has_content": False}, "lengths but no content"),
-        ({"queries": 0, "hits": 0}, "No request was admitted"),
+        ({"prompt_tokens": 0, "hits": 0}, "No request was admitted"),
         ({"ceiling": math.nan}, "50,000 blocks were evicted"),
         ({"status": "partial", "finished": 10, "end_s": 60.0}, "Partial result, stopped at 0:01:00 with 10 of 1,000 requests finished."),
         ({"status": "stalled", "finished": 10}, "stalled with 10 of 1,000"),
@@ -50,6 +51,8 @@ def test_evictions_that_cost_hits_are_the_headline() -> None:
         ({"queue_p95_s": 1000.0, "ttft_p95_s": 1063.0}, "they come faster than this replica computes"),
         ({"queue_p95_s": 1000.0, "ttft_p95_s": 1063.0, "waiting_for": "memory"}, "the running ones hold the pool"),
         ({"rejected": 3}, "3 of 1,000 requests are longer than max_model_len and were rejected."),
+        ({"rejected": 1, "requests": 1}, "1 of 1 request is longer than max_model_len and was rejected."),
+        ({"ceiling": math.nan, "evicted": 1}, "1 block was evicted"),
         ({"time_unit": "steps"}, "from step 192 on"),
     ],
 )
@@ -61,7 +64,7 @@ def test_no_figure_is_ever_nan() -> None:
     for changes in (
         {},
         {"ceiling": math.nan},
-        {"queries": 0, "hits": 0},
+        {"prompt_tokens": 0, "hits": 0},
         {"caching": False, "ceiling": math.nan},
         {"ttft_p95_s": math.nan},
     ):
