@@ -41,7 +41,7 @@ def _traces() -> Rows:
 def _formats() -> Rows:
     from simkv.workload.registry import formats
 
-    return [{"name": f.name, "title": f.title, "example": f.example} for f in formats()]
+    return [{"name": f.name, "title": f.title, "fields": f.fields, "lines": f.lines, "bundled": f.example} for f in formats()]
 
 
 def _generators() -> Rows:
@@ -83,6 +83,15 @@ def _settings() -> Rows:
 
 def _show_pairs(rows: Rows) -> str:
     return table([(r["name"], r["title"]) for r in rows])
+
+
+def _show_formats(rows: Rows) -> str:
+    parts = []
+    for r in rows:
+        example = "\n".join(f"    {line}" for line in r["lines"].splitlines())
+        bundled = f"\n  bundled: {r['bundled']}" if r["bundled"] else ""
+        parts.append(f"{r['name']}: {r['title']}\n  fields: {', '.join(r['fields'])}\n{example}{bundled}")
+    return "\n\n".join(parts)
 
 
 def _show_generators(rows: Rows) -> str:
@@ -141,7 +150,7 @@ def _show_settings(rows: Rows) -> str:
 
 LISTS: dict[str, tuple[str, Callable[[], Rows], Callable[[Rows], str]]] = {
     "traces": ("the traces that come with simkv", _traces, _show_pairs),
-    "formats": ("the trace formats that simkv reads", _formats, _show_pairs),
+    "formats": ("the trace formats that simkv reads", _formats, _show_formats),
     "generators": ("the generators of made-up traffic and their parameters", _generators, _show_generators),
     "models": ("the models whose memory simkv knows", _models, _show_models),
     "gpus": ("the GPUs that simkv knows", _gpus, _show_gpus),

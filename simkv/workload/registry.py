@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simkv.errors import InputError
+from simkv.workload.shapes import SHAPES, closest
 from simkv.workload.source import FILE_LIMIT, UPLOAD_LIMIT, Options, Source
 from simkv.workload.workload import Workload
 
@@ -34,6 +35,16 @@ class Format:
     module: str
     detect: Callable[[Source], bool]
     example: str | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What every request of this format has."""
+        return SHAPES[self.name].fields
+
+    @property
+    def lines(self) -> str:
+        """A smallest file of this format."""
+        return SHAPES[self.name].lines
 
     def read(self, source: Source, options: Options) -> Workload:
         """Read a source. Raises InputError for what cannot be used."""
@@ -64,7 +75,13 @@ def _live(s: Source) -> bool:
 
 def _golden(s: Source) -> bool:
     d = _document(s)
-    return ("requests" in d and ("config" in d or "time" in d) and "results" not in d and "hash_id_scope" not in d) or _golden_lines(s)
+    ours = "config" in d or "time" in d or {"prompt", "output_len"} <= _first_request(d).keys()
+    return ("requests" in d and ours and "results" not in d and "hash_id_scope" not in d) or _golden_lines(s)
+
+
+def _first_request(document: dict[str, Any]) -> dict[str, Any]:
+    requests = document.get("requests")
+    return requests[0] if isinstance(requests, list) and requests and isinstance(requests[0], dict) else {}
 
 
 def _golden_lines(s: Source) -> bool:
@@ -146,15 +163,24 @@ def formats() -> tuple[Format, ...]:
 
 
 def detect(source: Source) -> Format:
-    """The format of a source. Raises InputError naming what was found and what is known."""
+    """The format of a source. Raises InputError naming what was found and the nearest of what is known."""
     for candidate in _FORMATS:
         if candidate.detect(source):
             return candidate
+    if near := closest(_fields(source)):
+        name, missing = near
+        raise InputError(
+            f"unknown format: {_seen(source)}",
+            file=source.name,
+            expected=f"for the nearest format, {name}, the fields {', '.join(SHAPES[name].fields)}",
+            hint=(f"Missing: {missing}" if missing else f"All are there, but not as in {name}")
+            + ". `simkv formats` shows an example of each",
+        )
     raise InputError(
         f"unknown format: {_seen(source)}",
         file=source.name,
         expected="one of " + ", ".join(f.name for f in _FORMATS),
-        hint="Name the format if you know it, or convert the file to simkv JSON lines",
+        hint="Name the format if you know it, or convert the file to simkv JSON lines. `simkv formats` shows an example of each",
     )
 
 
@@ -218,6 +244,14 @@ def _read(source: Source, format: str | None, options: Options) -> Workload:
         if candidate.name == format.lower().replace("_", "-"):
             return candidate.read(source, options)
     raise InputError(f"unknown format {format}", file=source.name, expected="one of " + ", ".join(f.name for f in _FORMATS))
+
+
+def _fields(source: Source) -> list[str]:
+    """Names of fields or columns in what is no known format."""
+    if source.is_folder:
+        return []
+    first = source.first_object() or _document(source)
+    return [*first, *_first_request(first)] if first else [name for name in _header(source) if name]
 
 
 def _seen(source: Source) -> str:

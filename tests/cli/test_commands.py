@@ -62,6 +62,14 @@ def test_lists_for_people_and_machines(name: str, capsys: pytest.CaptureFixture[
     assert "<function" not in text
 
 
+def test_formats_show_their_fields_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["formats"]) == 0
+    text = capsys.readouterr().out
+    assert "mooncake: Mooncake" in text
+    assert "  fields: timestamp, input_length, output_length, hash_ids\n    {" in text
+    assert "  bundled: mooncake_conversation" in text
+
+
 def test_every_command_is_reachable() -> None:
     text = build_parser().format_help()
     assert all(name in text for name in (*COMMANDS, *LISTS) if name != "lists")

@@ -114,10 +114,11 @@ def test_both_forms_of_the_file_are_the_same() -> None:
 
 
 def test_a_file_of_requests_alone() -> None:
-    in_steps = [{**r, "arrive": i} for i, r in enumerate(GOLDEN["requests"])]  # type: ignore[arg-type, dict-item]
+    in_steps = [{**r, "arrive": i} for i, r in enumerate(GOLDEN["requests"])]  # type: ignore[dict-item]
     w = read_bytes(lines(in_steps), "g")
     assert (dict(w.engine), w.time_unit, len(w)) == ({}, "steps", 3)
     assert "Times are step numbers: the file has no time header." in w.report.notes[0]
+    assert np.array_equal(read_bytes(json.dumps({"requests": in_steps}).encode(), "g").runs, w.runs)
     w = read_bytes(lines([{"simkv": 1, "time": {"mode": "seconds"}}, *GOLDEN["requests"]]), "g")  # type: ignore[misc]
     assert (dict(w.engine), dict(w.step_time), w.time_unit) == ({}, {}, "seconds")
 

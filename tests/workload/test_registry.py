@@ -14,7 +14,7 @@ import pytest
 from simkv.errors import InputError
 from simkv.workload.bundled import FILES as BUNDLED
 from simkv.workload.bundled import bundled
-from simkv.workload.registry import formats, read_bytes, read_workload
+from simkv.workload.registry import Format, formats, read_bytes, read_workload
 from simkv.workload.workload import OUTPUT_SEED, Workload
 from tests.workload.samples import AZURE, FILES, GOLDEN, MOONCAKE, lines
 
@@ -132,6 +132,7 @@ def test_blank_lines_between_rows() -> None:
         (b"hello\nworld\n", 'begins with "hello"'),
         (b"[1, 2, 3]", "JSON list"),
         (b'{"a": 1, "b": 2}', "fields a, b"),
+        (b'{"timestamp": 1, "b": 2}', "one of golden, live, mooncake"),
         (b"a,b\n1,2\n", 'begins with "a,b"'),
     ],
 )
@@ -140,6 +141,32 @@ def test_files_that_are_no_trace(data: bytes, words: str) -> None:
         read_bytes(data, "trace.jsonl")
     assert e.value.file == "trace.jsonl"
     assert "trace.jsonl" in str(e.value)
+
+
+@pytest.mark.parametrize("format", formats(), ids=lambda f: f.name)
+def test_the_example_of_every_format_is_one(format: Format) -> None:
+    w = read_bytes(format.lines.encode(), "example")
+    assert (w.format, w.report.dropped) == (format.name, 0)
+    assert len(format.lines.splitlines()) <= 2
+    assert all(f'"{field}"' in format.lines or field in format.lines.splitlines()[0].split(",") for field in format.fields)
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "missing"),
+    [
+        (b'{"id": "a", "arrival": 0, "prompt": [{"seed": 1, "n": 4}], "max_tokens": 3}', "golden", "arrive (here arrival?) and output_len"),
+        (b'{"requests": [{"id": "a", "arrive": 0, "prompts": []}]}', "golden", "prompt (here prompts?) and output_len"),
+        (b'{"ts": 0, "input_length": 9, "output_length": 3, "hashids": [1]}', "mooncake", "timestamp and hash_ids (here hashids?)"),
+        (b"timestamp,context_tokens,generated_tokens\n1,2,3\n", "azure", "ContextTokens (here context_tokens?)"),
+        (b'{"conv": 0, "turn": []}', "sharegpt-lengths", "turns (here turn?)"),
+        (b'{"timestamp": 0, "input_length": 9, "output_length": 3, "hash_ids": "1"}', "mooncake", None),
+    ],
+)
+def test_a_near_miss_hears_what_is_missing(data: bytes, name: str, missing: str | None) -> None:
+    with pytest.raises(InputError, match=f"for the nearest format, {name}, the fields") as e:
+        read_bytes(data, "trace.jsonl")
+    assert (f"Missing: {missing}" if missing else f"All are there, but not as in {name}") in str(e.value)
+    assert "`simkv formats`" in str(e.value)
 
 
 def test_uploads_are_bounded_even_if_they_unpack_to_more() -> None:
