@@ -7,7 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from simkv.engine.vllm.engine import DONE, STALLED, UNTIL, VllmEngine
+from simkv.engine.step_time import roofline
+from simkv.engine.vllm.engine import DONE, SCHEDULED, STALLED, UNTIL, VllmEngine
 from simkv.replay import Progress, replay
 from simkv.settings import EngineSettings
 from simkv.workload.generators import generate
@@ -94,3 +95,22 @@ def test_a_cancelled_replay_keeps_what_there_is() -> None:
     assert len(run.steps) == run.counters["turns"]
     assert run.summary()["status"] == "partial"
     assert np.isfinite(run.requests["finish"]).sum() == run.counters["finished"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_lasts_as_long_as_its_rows_say(seed: int) -> None:
+    """The compiled roofline against the one people read, row by row; device and scheduler overlap with async scheduling."""
+    made = draw_case(Random(70 + seed))
+    step_time = roofline(EngineSettings())
+    engine = VllmEngine(made.workload, made.settings, step_time.record(), log=False)
+    seen = 0
+    while (why := engine.advance(pause=True)) not in (DONE, STALLED) and seen < 300:
+        step = engine.steps[-1]
+        if why != SCHEDULED or step["schedule"] < 0:
+            continue
+        rows = engine.state.rows[1 - int(engine.counters.batch)][: int(engine.counters.rows)]
+        expected = step_time.seconds([(int(x.computed), int(x.n)) for x in rows])
+        assert step["duration"] == pytest.approx(expected, rel=1e-12)
+        assert (expected > 0) == (len(rows) > 0)
+        seen += 1
+    assert seen > 10
