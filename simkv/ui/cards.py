@@ -65,7 +65,7 @@ def cards(
             f"{text.percent(hit_rate)} {whole}",
             f"Prompt tokens found in the prefix cache ÷ prompt tokens looked up, {counted}: "
             "rate(vllm:prefix_cache_hits_total) ÷ rate(vllm:prefix_cache_queries_total) over this window.",
-            _known(curves["hit_rate"]),
+            _curve(curves["hit_rate"]),
         ),
         Card(
             "KV usage, live requests",
@@ -73,28 +73,28 @@ def cards(
             f"{text.percent(t.rolling.mean_usage)} mean {whole}",
             "Blocks held by live requests ÷ usable blocks (vllm:kv_cache_usage_perc). Cached blocks that nobody holds count as free, "
             "so evictions can be frequent while this is low. The mean is over time, idle time included.",
-            _known(curves["usage"]),
+            _curve(curves["usage"]),
         ),
         Card(
             f"Evictions / {per}, {window}",
             _rate(t.evictions(step)),
             f"{evicted:,} {whole}",
             "Blocks whose key left the prefix cache because the block was needed (BlockRemoved events).",
-            _known(curves["evictions_per_s"]),
+            _curve(curves["evictions_per_s"]),
         ),
         Card(
             f"TTFT p95, {window}",
             show_time(t.ttft(step)),
             f"{show_time(ttft_p95_s)} {whole}",
             "95th percentile of the time from arrival to first token, over requests whose first token came within this window.",
-            _known(curves["ttft_p95"]),
+            _curve(curves["ttft_p95"]),
         ),
         Card(
             "Preemptions up to here",
             f"{t.preemptions(step):,}",
             f"{preemptions:,} {whole}",
             "Running requests thrown out of the batch because no block was free; they are computed again (vllm:num_preemptions_total).",
-            _known(curves["preemptions"]),
+            _curve(curves["preemptions"]),
         ),
     ]
 
@@ -109,15 +109,16 @@ def draw(shown: list[Card]) -> None:
             help=card.help,
             border=True,
             height="stretch",
-            chart_data=list(card.curve) if len(card.curve) > 1 else None,
+            chart_data=list(card.curve) or None,
             chart_type="area",
             delta_color="off",
             delta_arrow="off",
         )
 
 
-def _known(curve: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(curve[np.isfinite(curve)].tolist())
+def _curve(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    """The course, NaN where it has a gap; empty if there is no line to draw."""
+    return tuple(values.tolist()) if np.count_nonzero(np.isfinite(values)) > 1 else ()
 
 
 def _rate(value: float) -> str:

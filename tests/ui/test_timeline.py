@@ -80,7 +80,9 @@ def test_cards_name_window_and_unit() -> None:
     ]
     assert [c.value for c in shown] == ["20.0 %", "100.0 %", "7", "500 ms", "0"]
     assert all(c.help and c.delta for c in shown)
-    assert all(c.curve == (1.0, 2.0) for c in shown)
+    assert all(math.isnan(c.curve[0]) and c.curve[1:] == (1.0, 2.0) for c in shown), "no data is a gap, not a jump in time"
+    flat = dict.fromkeys(names, np.array([math.nan, 1.0]))
+    assert all(c.curve == () for c in cards(timeline(), flat, 99, hit_rate=0.5, ttft_p95_s=0.5, evicted=350, preemptions=0))
 
 
 def test_cards_of_a_partial_run_and_of_an_old_release_say_so() -> None:

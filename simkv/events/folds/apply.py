@@ -23,7 +23,7 @@ BLOCK = np.dtype(
         ("position", "i4"),  # logical block index in the writer's prompt and output
         ("since", "i4"),  # turn of the last change, -1
         ("touched", "i4"),  # frame that last listed the block as changed
-        ("evicted", "i4"),  # frame in which its key last left
+        ("evicted", "i4"),  # turn in which its key last left, -1
     ],
     align=True,
 )
@@ -194,7 +194,7 @@ def apply_rows(s, c, events, keys, first, last, turn):
                 s.lengths[np.int64(s.slot_of[req]) * s.sliding.size + group].stored += 1
         elif kind == ev.RECYCLED:
             forget_key(s.blocks[b])
-            s.blocks[b].evicted = c.frame
+            s.blocks[b].evicted = turn
             take_block(s, c, req, group, b, turn)
         elif kind == ev.STORE:
             t = table_of(s, c, req, group)
@@ -227,7 +227,7 @@ def apply_rows(s, c, events, keys, first, last, turn):
             for x in range(s.blocks.size):
                 if s.blocks[x].key != 0:
                     forget_key(s.blocks[x])
-                    s.blocks[x].evicted = c.frame
+                    s.blocks[x].evicted = turn
                     mark(c, s.blocks, s.changes, x, turn)
         elif kind == ev.PREEMPTED or kind == ev.FINISHED or kind == ev.ABORTED:
             drop_request(s, c, req)

@@ -12,9 +12,14 @@ from simkv.events.folds.compiled import entry, inline
 from simkv.events.folds.pool import turn_starts
 from simkv.events.log import EventLog
 
-STATES = ("free", "cached", "in use", "shared", "null", "evicted")
-"""``evicted``: the block's key left the cache in this frame. ``cached``: unreferenced, its content can still be hit."""
-FREE, CACHED, IN_USE, SHARED, NULL, EVICTED = range(6)
+STATES = ("free", "cached", "in use", "shared", "null")
+"""``cached``: unreferenced, its content can still be hit."""
+FREE, CACHED, IN_USE, SHARED, NULL = range(5)
+STATE_MASK = 7
+EVICTED = 8
+"""Bit beside the state: the block's key left the cache in one of the turns the frame sums up."""
+EVICTED_LAST = 16
+"""Bit beside the state and ``EVICTED``: it left in the very turn the frame shows."""
 MOST_CHANGES = 6_000_000
 """Changes kept (5 bytes each); a longer history gets fewer frames."""
 
@@ -26,10 +31,10 @@ class BlockHistory:
     Args:
         frames: turn shown by each frame, i4[T]; the last turn is always among them.
         times: simulated time of the frame, f8[T].
-        first: state of every block in frame 0, u1[N].
+        first: every block in frame 0, u1[N]: its state and the bits EVICTED and EVICTED_LAST.
         offsets: u4[T]; changes of frame t >= 1 are ``offsets[t-1] … offsets[t]``, ``offsets[0] = 0``.
         index: u4[K] block.
-        state: u1[K] its state from this frame on.
+        state: u1[K] the same of the changed block, from this frame on.
     """
 
     frames: npt.NDArray[np.int32]
@@ -40,7 +45,7 @@ class BlockHistory:
     state: npt.NDArray[np.uint8]
 
     def states_at(self, frame: int) -> npt.NDArray[np.uint8]:
-        """State of every block in a frame."""
+        """State and bits of every block in a frame."""
         out = self.first.copy()
         for t in range(1, frame + 1):
             span = slice(int(self.offsets[t - 1]), int(self.offsets[t]))
@@ -49,19 +54,22 @@ class BlockHistory:
 
 
 @inline
-def state_of(block, frame):  # type: ignore[no-untyped-def]
-    if block.evicted == frame:
-        return EVICTED
+def state_of(block, before, turn):  # type: ignore[no-untyped-def]
+    """State and bits in a frame that sums up the turns ``before+1 … turn``."""
     if block.ref > 1:
-        return SHARED
-    if block.ref == 1:
-        return IN_USE
-    return CACHED if block.key != 0 else FREE
+        state = SHARED
+    elif block.ref == 1:
+        state = IN_USE
+    else:
+        state = CACHED if block.key != 0 else FREE
+    if block.evicted == turn:
+        return state | EVICTED | EVICTED_LAST
+    return state | EVICTED if block.evicted > before else state
 
 
 @inline
 def list_again(s, c, b):  # type: ignore[no-untyped-def]
-    """A block shown as evicted goes back to what it is in the next frame, changed or not."""
+    """A block that was evicted in the frame before is looked at again, changed or not: its bits are to go."""
     if s.blocks[b].touched != c.frame:
         s.blocks[b].touched = c.frame
         s.changes[c.changed] = b
@@ -74,7 +82,7 @@ def build(s, c, events, keys, firsts, frames, shown, first_frame, red, offsets, 
 
     Returns the number of changes, -1 if there are more than ``index`` holds. ``red`` is room for i4[N].
     """
-    k, turn, reds = 0, 0, 0
+    k, turn, reds, before = 0, 0, 0, -1
     for frame in range(frames.size):
         c.frame = frame
         c.changed = 0
@@ -88,8 +96,8 @@ def build(s, c, events, keys, firsts, frames, shown, first_frame, red, offsets, 
         reds = 0
         for i in range(c.changed):
             b = s.changes[i]
-            now = state_of(s.blocks[b], frame)
-            if now == EVICTED:
+            now = state_of(s.blocks[b], before, frames[frame])
+            if now & EVICTED:
                 red[reds] = b
                 reds += 1
             if now != shown[b]:
@@ -98,6 +106,7 @@ def build(s, c, events, keys, firsts, frames, shown, first_frame, red, offsets, 
                     index[k] = b
                     state[k] = now
                     k += 1
+        before = frames[frame]
         offsets[frame] = k
         if frame == 0:
             for b in range(shown.size):

@@ -69,7 +69,7 @@ class BlockMap {
       ...NAMES.map((name, i) => {
         const button = document.createElement("button");
         button.type = "button";
-        button.title = `Pick out: ${name}`;
+        button.title = `Pick out: ${name}` + (i === 5 ? ". Red: in the shown step. Tinted: earlier in the frame. Counted beside the states." : "");
         button.setAttribute("aria-pressed", this.painter.only === i);
         const [swatch, count] = [document.createElement("i"), document.createElement("b")];
         button.append(swatch, name, count);
@@ -158,7 +158,10 @@ class BlockMap {
   say(block) {
     this.hovering = false;
     const marked = this.painter.marks ? `${this.wish.marks.length.toLocaleString("en")} blocks of ${this.wish.label}` : "";
-    this.hover.textContent = block >= 0 ? `block ${block.toLocaleString("en")} · ${NAMES[this.history.state[block]]}${marked && ` · ${marked}`}` : marked;
+    if (block < 0) return (this.hover.textContent = marked);
+    const byte = this.history.state[block];
+    const gone = byte & EVICTED_NOW ? "evicted in this step" : byte & EVICTED ? "evicted in this frame" : "";
+    this.hover.textContent = [`block ${block.toLocaleString("en")}`, NAMES[byte & STATE], gone, marked].filter(Boolean).join(" · ");
   }
 
   release() {

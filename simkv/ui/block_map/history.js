@@ -1,7 +1,11 @@
 // The blob: u4 length of the JSON, JSON, then deflated: header <u4 n, T, K>, offsets u4[T], index u4[K], first u1[n], state u1[K],
 // pad to 8, times f8[T], frames u4[T].
+// A block's byte is its state (0 … 4) and two bits: its key left the cache within the frame, and in the very step shown.
 const KEYFRAME = 32;
-const KINDS = 6;
+const KINDS = 6; // five states and, beside them, evicted within the frame
+const STATE = 7;
+const EVICTED = 8;
+const EVICTED_NOW = 16;
 
 const headLength = (blob) => new DataView(blob.buffer, blob.byteOffset, 4).getUint32(0, true);
 const metaOf = (blob) => JSON.parse(new TextDecoder().decode(blob.subarray(4, 4 + headLength(blob))));
@@ -33,19 +37,23 @@ class History {
     this.prepare();
   }
 
-  // Keyframes for seeking and the number of blocks per state in every frame, in one pass.
+  // Keyframes for seeking and the number of blocks per state (and of evicted ones) in every frame, in one pass.
   prepare() {
     const { n, T, state } = this;
     const count = new Uint32Array(KINDS);
-    for (let b = 0; b < n; b++) count[state[b]]++;
+    const add = (byte, one) => {
+      count[byte & STATE] += one;
+      if (byte & EVICTED) count[5] += one;
+    };
+    for (let b = 0; b < n; b++) add(state[b], 1);
     this.counts = new Uint32Array(T * KINDS);
     this.keyframes = [];
     for (let t = 0; t < T; t++) {
       if (t > 0) {
         for (let k = this.offsets[t - 1]; k < this.offsets[t]; k++) {
           const b = this.index[k];
-          count[state[b]]--;
-          count[(state[b] = this.changes[k])]++;
+          add(state[b], -1);
+          add((state[b] = this.changes[k]), 1);
         }
       }
       this.counts.set(count, t * KINDS);

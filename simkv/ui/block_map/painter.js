@@ -3,6 +3,7 @@ const PALETTES = {
   light: ["#e4e8ee", "#8ec4e8", "#2f6db3", "#f0a202", "#5b5b5b", "#d1495b"],
   dark: ["#242a33", "#3d6f96", "#6fb1f2", "#ffc247", "#9a9a9a", "#ff6b7f"],
 };
+const TINT = 0.35;
 const CELL_SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
 const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 const pack = ([r, g, b]) => (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
@@ -44,12 +45,22 @@ class Painter {
     this.repalette();
   }
 
-  // With one state picked out, or some blocks marked, the others step back towards the background.
+  // A block evicted in the shown step is red; one evicted earlier in a frame of many steps keeps its state's colour with a red tint,
+  // or a long run would be red all over. With one state picked out, or some blocks marked, the others step back towards the background.
   repalette() {
+    const mix = (a, b, share) => a.map((v, i) => Math.round(v + (b[i] - v) * share));
     const base = rgb(this.dark ? "#12151a" : "#ffffff");
-    const faded = (c) => rgb(c).map((v, i) => Math.round(base[i] + (v - base[i]) * 0.25));
-    this.lut = Uint32Array.from(this.colours, (c, i) => pack(this.only < 0 || this.only === i ? rgb(c) : faded(c)));
-    this.fadedLut = Uint32Array.from(this.colours, (c) => pack(faded(c)));
+    const colours = this.colours.map(rgb);
+    const bytes = [...Array(32).keys()];
+    const colour = (byte) => {
+      const [own, red] = [colours[byte & STATE] ?? base, colours[5]];
+      if (this.only >= 0 && this.only < 5) return own; // every block of a picked-out state looks the same
+      return byte & EVICTED_NOW ? red : byte & EVICTED ? mix(own, red, TINT) : own;
+    };
+    const apart = (byte) => this.only >= 0 && (this.only === 5 ? !(byte & EVICTED) : (byte & STATE) !== this.only);
+    const faded = (byte) => mix(base, colour(byte), 0.25);
+    this.lut = Uint32Array.from(bytes, (byte) => pack(apart(byte) ? faded(byte) : colour(byte)));
+    this.fadedLut = Uint32Array.from(bytes, (byte) => pack(faded(byte)));
   }
 
   paint(range) {

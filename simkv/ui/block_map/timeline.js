@@ -12,7 +12,7 @@ function drawTimeline(canvas, history, painter) {
     for (let t = from; t < to; t++) for (let s = 0; s < KINDS; s++) sum[s] += counts[t * KINDS + s];
     let y = height;
     for (const s of [2, 3, 1]) {
-      const part = ((sum[s] + (s === 2 ? sum[5] : 0)) / (to - from) / n) * height; // an evicted block has just been taken into use
+      const part = (sum[s] / (to - from) / n) * height;
       ctx.fillStyle = painter.colours[s];
       ctx.fillRect(x, y - part, 1, part);
       y -= part;
