@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="recorded",
         help="agent sessions: as recorded, or each request after the last answer",
     )
-    reading.add_argument("--salts", choices=("off", "tenant", "session"), help="replace the source's cache_salt values: none, or one each")
+    reading.add_argument(
+        "--salts",
+        metavar="MODE",
+        default="keep",
+        help="cache_salt of the requests: keep the source's (default), off, per-tenant or per-session",
+    )
     reading.add_argument("--copies", type=int, default=1, metavar="N", help="the source N times over, each copy with contents of its own")
     reading.add_argument("--seed", type=int, default=0, help="seed of a generator (default 0)")
 
@@ -62,9 +67,9 @@ def open_source(args: argparse.Namespace) -> Workload:
     from simkv.workload import transform
 
     text: str = args.source
+    salts = transform.salt_mode(args.salts)  # before a long read
     workload = _generate(text[len(GENERATOR) :], args) if text.startswith(GENERATOR) else _read(text, args)
-    if args.salts:
-        workload = transform.with_salts(workload, args.salts)
+    workload = transform.with_salts(workload, salts)
     # What --set names is the user's word even where it equals the default; the file's own setting must not come back.
     named = {pair.partition("=")[0].strip().replace("-", "_") for pair in args.pairs}
     engine = {name: value for name, value in workload.engine.items() if name not in named}

@@ -17,6 +17,11 @@ FILES = {
     "lmcache_taubench": "lmcache_agent/taubench.jsonl.gz",
     "sharegpt_lengths": "sharegpt/lengths_sample2000.jsonl.gz",
 }
+NAMES_OF: dict[str, tuple[str, ...]] = {
+    "tenant": (),
+    "session": ("ragpulse", "claude_code", "lmcache_miniswe", "lmcache_taubench", "sharegpt_lengths"),
+}
+"""The bundled traces that say which tenant, or which session, a request belongs to."""
 
 
 def data_folder() -> Path | None:

@@ -10,9 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.errors import SettingsError
+from simkv.memory import available_bytes
+from simkv.workload.bundled import NAMES_OF, bundled
 from simkv.workload.workload import ABORT, F8, I4, I8, OUTPUT_SEED, ReadReport, Workload
 
 SALT_MODES = ("keep", "off", "per tenant", "per session")
+MOST_REQUESTS = 100_000_000
+"""Of a workload made of copies: some 20 GB, and far below where 32-bit numbers of requests end."""
+BYTES_OF_AN_ID = 100
+"""Roughly, of a Python text and its place in a list."""
 _COLUMNS = ("salt", "lora", "priority", "skip_cache", "tenant", "session", "tie", "after")
 
 
@@ -20,6 +26,15 @@ def noted(workload: Workload, note: str) -> Workload:
     """The workload with one more sentence in its report."""
     r = workload.report
     return replace(workload, report=ReadReport(r.rows, r.dropped, r.first_dropped, (*r.notes, note)))
+
+
+def salt_mode(text: str) -> str:
+    """One of SALT_MODES, written ``per tenant``, ``per-tenant``, ``per_tenant`` or ``tenant``. Raises SettingsError for others."""
+    plain = text.replace("_", " ").replace("-", " ").strip().lower()
+    for mode in (plain, f"per {plain}"):
+        if mode in SALT_MODES:
+            return mode
+    raise SettingsError("salts", text, ", ".join(SALT_MODES))
 
 
 def with_salts(workload: Workload, mode: str) -> Workload:
@@ -32,10 +47,7 @@ def with_salts(workload: Workload, mode: str) -> Workload:
     Raises:
         SettingsError: unknown mode, or the workload names no tenants or sessions.
     """
-    plain = mode.replace("_", " ").replace("-", " ").strip()
-    plain = f"per {plain}" if plain in ("tenant", "session") else plain
-    if plain not in SALT_MODES:
-        raise SettingsError("salts", mode, ", ".join(SALT_MODES))
+    plain = salt_mode(mode)
     if plain == "keep":
         return workload
     if plain == "off":
@@ -43,7 +55,10 @@ def with_salts(workload: Workload, mode: str) -> Workload:
     of, names = (workload.tenant, workload.tenants) if plain == "per tenant" else (workload.session, workload.sessions)
     if of is None:
         who = plain.removeprefix("per ")
-        raise SettingsError("salts", mode, "keep or off", f"{workload.name} does not say which {who} a request belongs to")
+        known = ", ".join(name for name in NAMES_OF[who] if name in bundled())
+        others = f"of the bundled traces {known} do" if known else "none of the bundled traces does"
+        hint = f"{workload.name} does not say which {who} a request belongs to; {others}, and every generator does"
+        raise SettingsError("salts", mode, "keep or off", hint)
     return replace(workload, salt=np.where(of >= 0, of + 1, 0).astype(np.int32), salts=("", *names))
 
 
@@ -99,25 +114,24 @@ def stretch(workload: Workload, factor: float) -> Workload:
     return noted(slower, f"Arrivals stretched by {factor:g}.")
 
 
-def repeat(workload: Workload, times: int, disjoint: bool = True) -> Workload:
-    """The workload ``times`` times over, one copy after the other in time.
-
-    Args:
-        disjoint: give every copy contents of its own, so that nothing is shared between copies; else the copies are equal.
+def repeat(workload: Workload, times: int) -> Workload:
+    """The workload ``times`` times over, one copy after the other in time, each with contents of its own: copies share nothing.
 
     A copy begins one mean gap after the last known arrival of the copy before.
 
     Raises:
-        SettingsError: ``times`` below 1, or so many contents that they cannot be numbered below ``OUTPUT_SEED``.
+        SettingsError: ``times`` below 1; more requests than fit in memory; or so many contents that they cannot be numbered
+            below ``OUTPUT_SEED``.
     """
     if times < 1:
-        raise SettingsError("repeat", times, "a whole number of at least 1")
+        raise SettingsError("copies", times, "a whole number of at least 1")
     if times == 1 or len(workload) == 0:
         return workload
+    _check_room(workload, times)
     w, n = workload, len(workload)
     copy = np.repeat(np.arange(times, dtype=np.int64), n)
     period = _period(w)
-    runs, tokens = _runs(w, times, disjoint)
+    runs, tokens = _runs(w, times)
     chained = np.zeros(n, np.bool_) if w.after is None else w.after >= 0
     columns: dict[str, Any] = {name: np.tile(getattr(w, name), times) for name in _COLUMNS if getattr(w, name) is not None}
     if w.after is not None:
@@ -125,7 +139,7 @@ def repeat(workload: Workload, times: int, disjoint: bool = True) -> Workload:
     if w.tie is not None:
         columns["tie"] = columns["tie"] + copy * period
     sessions = w.sessions
-    if w.session is not None and disjoint:
+    if w.session is not None:
         moved = columns["session"] + copy * len(w.sessions)
         columns["session"] = np.where(columns["session"] >= 0, moved, -1).astype(np.int32)
         sessions = tuple(_named(name, k) for k in range(times) for name in w.sessions)
@@ -151,8 +165,19 @@ def repeat(workload: Workload, times: int, disjoint: bool = True) -> Workload:
         **columns,
         **images,
     )
-    how = "each copy with contents of its own" if disjoint else "all copies equal"
-    return noted(longer, f"The same requests {times:,} times over, {how}.")
+    return noted(longer, f"The same requests {times:,} times over, each copy with contents of its own.")
+
+
+def _check_room(w: Workload, times: int) -> None:
+    n, room = len(w), available_bytes()
+    size = sum(v.nbytes for v in vars(w).values() if isinstance(v, np.ndarray)) + (0 if w.ids is None else BYTES_OF_AN_ID * n)
+    most = MOST_REQUESTS // n
+    hint = f"A workload has at most {MOST_REQUESTS:,} requests"
+    if room is not None and room // (2 * size) < most:  # twice: copies are put together from parts
+        most = room // (2 * size)
+        hint = f"{times * n:,} requests would need {2 * size * times / 1e9:,.1f} GB of memory, and {room / 1e9:,.1f} GB are available"
+    if times > max(most, 1):
+        raise SettingsError("copies", times, f"at most {max(most, 1):,} of {n:,} requests", hint)
 
 
 def _named(name: str, k: int) -> str:
@@ -172,7 +197,7 @@ def _offsets(first: I8, times: int) -> I8:
     return np.append(np.concatenate([first[:-1] + k * size for k in range(times)]), times * size).astype(np.int64)
 
 
-def _runs(w: Workload, times: int, disjoint: bool) -> tuple[npt.NDArray[np.void], I4]:
+def _runs(w: Workload, times: int) -> tuple[npt.NDArray[np.void], I4]:
     """Runs of all copies, and the token ids they point to.
 
     Outputs named after their request are named after the copy's request; contents below OUTPUT_SEED are renumbered
@@ -183,28 +208,27 @@ def _runs(w: Workload, times: int, disjoint: bool) -> tuple[npt.NDArray[np.void]
     own_output = (seed >= OUTPUT_SEED) & (seed < OUTPUT_SEED + n)
     moves = np.where(own_output, n, 0).astype(np.int64)
     tokens = w.tokens
-    if disjoint:
-        named = (seed >= 0) & ~own_output
-        contents, rank = np.unique(seed[named], return_inverse=True)
-        below = contents[contents < OUTPUT_SEED]
-        base = int(below.max()) + 1 if len(below) else 0
-        mixed = own_output.any() and len(below) < len(contents)
-        if mixed or base + (times - 1) * len(contents) > OUTPUT_SEED:
-            if times * len(contents) > OUTPUT_SEED:
-                most = OUTPUT_SEED // len(contents)
-                raise SettingsError("repeat", times, f"at most {most} copies of {len(contents):,} contents")
-            runs["seed"][: len(seed)][named] = rank
-            contents = np.arange(len(contents))
-            base = len(contents)
-        for k in range(1, times):
-            part = runs["seed"][k * len(seed) : (k + 1) * len(seed)]
-            part[named] = base + (k - 1) * len(contents) + rank
-        if len(tokens):
-            step = int(tokens.max()) + 1
-            if times * step >= 2**31:
-                raise SettingsError("repeat", times, f"at most {(2**31 - 1) // step} copies with token ids up to {step - 1:,}")
-            moves = moves - np.where(seed < 0, len(tokens), 0)
-            tokens = np.concatenate([tokens + np.int32(k * step) for k in range(times)])
+    named = (seed >= 0) & ~own_output
+    contents, rank = np.unique(seed[named], return_inverse=True)
+    below = contents[contents < OUTPUT_SEED]
+    base = int(below.max()) + 1 if len(below) else 0
+    mixed = own_output.any() and len(below) < len(contents)
+    if mixed or base + (times - 1) * len(contents) > OUTPUT_SEED:
+        if times * len(contents) > OUTPUT_SEED:
+            most = OUTPUT_SEED // len(contents)
+            raise SettingsError("copies", times, f"at most {most} copies of {len(contents):,} contents")
+        runs["seed"][: len(seed)][named] = rank
+        contents = np.arange(len(contents))
+        base = len(contents)
+    for k in range(1, times):
+        part = runs["seed"][k * len(seed) : (k + 1) * len(seed)]
+        part[named] = base + (k - 1) * len(contents) + rank
+    if len(tokens):
+        step = int(tokens.max()) + 1
+        if times * step >= 2**31:
+            raise SettingsError("copies", times, f"at most {(2**31 - 1) // step} copies with token ids up to {step - 1:,}")
+        moves = moves - np.where(seed < 0, len(tokens), 0)
+        tokens = np.concatenate([tokens + np.int32(k * step) for k in range(times)])
     for k in range(1, times):
         runs["seed"][k * len(seed) : (k + 1) * len(seed)] += k * moves
     return runs, tokens

@@ -97,7 +97,9 @@ def test_limit_copies_and_salts(capsys: pytest.CaptureFixture[str]) -> None:
     shared = "generator:shared_system_prompt?requests=20&rate=50"
     assert summary(capsys, shared, *SMALL, "--limit", "5")["requests"] == 5
     assert summary(capsys, shared, *SMALL, "--copies", "3")["requests"] == 60
-    assert summary(capsys, CHAT, *SMALL, "--salts", "session")["hits"] < summary(capsys, CHAT, *SMALL)["hits"]  # type: ignore[operator]
+    shared_hits = summary(capsys, CHAT, *SMALL)["hits"]
+    for mode in ("session", "per-session", "per session"):
+        assert summary(capsys, CHAT, *SMALL, "--salts", mode)["hits"] < shared_hits  # type: ignore[operator]
 
 
 def test_bad_rows_are_counted_in_the_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -181,7 +183,10 @@ def test_out_replaces_a_run_but_nothing_else(capsys: pytest.CaptureFixture[str],
         (["generator:multi_turn_chat?requests"], "cannot be read"),
         ([CHAT, "--tokenizer", "t.json"], "--tokenizer does not apply to a generator"),
         ([CHAT, "--limit", "0"], "limit=0"),
-        ([CHAT, "--copies", "0"], "repeat=0"),
+        ([CHAT, "--copies", "0"], "copies=0"),
+        ([CHAT, "--copies", "1000000000000"], "of 30 requests. "),
+        ([CHAT, "--salts", "per-planet"], "salts=per-planet: allowed is keep, off, per tenant, per session"),
+        (["mooncake", "--limit", "5", "--salts", "tenant"], "none of the bundled traces does"),
         ([CHAT, "--set", "block_size"], "name=value"),
         ([CHAT, "--set", "block_size=zero"], "block_size=zero"),
         ([CHAT, "--set", "blocksize=16"], "blocksize=16"),

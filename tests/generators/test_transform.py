@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from simkv.errors import SettingsError
 from simkv.workload.generators import generate
-from simkv.workload.transform import limit, repeat, stretch, with_salts
+from simkv.workload.generators.params import SALTS
+from simkv.workload.transform import SALT_MODES, limit, repeat, salt_mode, stretch, with_salts
 from simkv.workload.workload import ABORT, ACTION, IMAGE, OUTPUT_SEED, RESET, RUN, Workload, tokens_of
 
 
@@ -56,10 +57,19 @@ def test_salts() -> None:
     off = with_salts(w, "off")
     assert (off.salt, off.salts) == (None, ("",))
     assert with_salts(w, "keep") is w
-    with pytest.raises(SettingsError, match="does not say which tenant"):
+    with pytest.raises(SettingsError, match=r"does not say which tenant .*; none of the bundled traces does, and every generator does"):
         with_salts(replace(w, tenant=None), "per tenant")
+    with pytest.raises(SettingsError, match=r"does not say which session .*; of the bundled traces ragpulse, "):
+        with_salts(replace(w, session=None), "per session")
     with pytest.raises(SettingsError, match="keep, off, per tenant, per session"):
         with_salts(w, "per continent")
+
+
+@pytest.mark.parametrize("text", ["per tenant", "per-tenant", "per_tenant", "tenant", "Per Tenant"])
+def test_one_spelling_of_salts(text: str) -> None:
+    assert salt_mode(text) == "per tenant"
+    assert generate("few_shot_branching", requests=5, salts=text.lower()).salt is not None
+    assert set(SALTS.choices) < set(SALT_MODES)
 
 
 def test_limit() -> None:
@@ -106,14 +116,6 @@ def test_repeat_moves_everything() -> None:
         assert np.array_equal(texts[3 * k + 2][:10], texts[3 * k])
 
 
-def test_equal_copies_differ_in_their_outputs_only() -> None:
-    w = repeat(every_column(), 2, disjoint=False)
-    assert w.runs["seed"].tolist()[:4] == [5, OUTPUT_SEED, -1, 9]
-    assert w.runs["seed"].tolist()[7:11] == [5, OUTPUT_SEED + 3, -1, 9]
-    assert w.session is not None
-    assert w.session.tolist() == [0, 1, 0] * 2
-
-
 @settings(max_examples=30)
 @given(st.sampled_from(["multi_turn_chat", "rag_shuffled", "growing_tenants"]), st.integers(2, 5), st.integers(0, 1000))
 def test_copies_share_nothing_and_are_alike(name: str, times: int, seed: int) -> None:
@@ -140,6 +142,17 @@ def test_contents_near_the_limit_are_renumbered() -> None:
     assert len(set(shared.tolist())) == 8
 
 
+def test_copies_must_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simkv.workload.transform.available_bytes", lambda: 100_000)
+    assert len(repeat(every_column(), 3)) == 9
+    with pytest.raises(SettingsError, match=r"copies=10000: allowed is at most \d+ of 3 requests\. 30,000 requests would need \d+\.\d GB"):
+        repeat(every_column(), 10_000)
+    monkeypatch.setattr("simkv.workload.transform.available_bytes", lambda: None)
+    with pytest.raises(SettingsError, match=r"at most 33,333,333 of 3 requests\. A workload has at most 100,000,000 requests"):
+        repeat(every_column(), 1 << 40)
+    assert len(repeat(every_column(), 10_000)) == 30_000
+
+
 def test_step_mode_stays_on_whole_steps() -> None:
     w = replace(every_column(), step_time={"mode": "step"}, arrive=np.array([0.0, 3.0, 1.0]))
     assert repeat(w, 2).arrive.tolist() == [0, 3, 1, 4, 7, 1]
@@ -147,7 +160,7 @@ def test_step_mode_stays_on_whole_steps() -> None:
 
 def test_bad_times() -> None:
     assert repeat(every_column(), 1).name == "all"
-    with pytest.raises(SettingsError, match="repeat=0"):
+    with pytest.raises(SettingsError, match="copies=0"):
         repeat(every_column(), 0)
     with pytest.raises(SettingsError, match="at most 1 copies with token ids up to 1,073,741,931"):
         repeat(replace(every_column(), tokens=np.arange(100, 108, dtype=np.int32) + 2**30), 2)

@@ -13,7 +13,7 @@ import pytest
 
 from simkv.errors import InputError
 from simkv.workload.bundled import FILES as BUNDLED
-from simkv.workload.bundled import bundled
+from simkv.workload.bundled import NAMES_OF, bundled
 from simkv.workload.registry import Format, formats, read_bytes, read_workload
 from simkv.workload.workload import OUTPUT_SEED, Workload
 from tests.workload.samples import AZURE, FILES, GOLDEN, MOONCAKE, lines
@@ -68,6 +68,11 @@ def test_what_every_workload_promises(traces: dict[str, Workload], name: str) ->
         assert w.session.max() < len(w.sessions)
     for column in (w.arrive, w.num_prompt, w.runs, w.first_run):
         assert not column.flags.writeable
+
+
+def test_who_names_tenants_and_sessions(traces: dict[str, Workload]) -> None:
+    assert tuple(name for name, w in traces.items() if w.tenant is not None) == NAMES_OF["tenant"]
+    assert tuple(name for name, w in traces.items() if w.session is not None) == NAMES_OF["session"]
 
 
 def test_no_trace_content_reaches_the_outputs(traces: dict[str, Workload]) -> None:

@@ -46,8 +46,9 @@ class Param:
         """``value`` in the parameter's type. Raises ``SettingsError`` outside the range."""
         if self.choices:
             text = "off" if value is False else str(value).replace("_", " ").replace("-", " ")
-            if text in self.choices:
-                return text
+            for choice in (text, f"per {text}"):  # tenant is per tenant, as in ``transform.salt_mode``
+                if choice in self.choices:
+                    return choice
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and self.low <= value <= self.high:
             if isinstance(self.default, float):
                 return float(value)
