@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,17 +15,9 @@ from typing import Any
 
 import pytest
 
+from simkv.bench.page import SWITCHES, chromium, missing
+
 ROOT = Path(__file__).resolve().parents[2]
-ARGUMENTS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-)
-
-
-def chromium() -> str | None:
-    """The installed Chromium, if there is one."""
-    given = os.environ.get("SIMKV_CHROMIUM")
-    return given or next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 
 
 @contextmanager
@@ -55,12 +46,12 @@ def serve(script: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium on this machine (Debian package chromium, or SIMKV_CHROMIUM=path)")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=ARGUMENTS.split())
+    if missing():
+        pytest.skip(missing())
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=list(SWITCHES))
         yield running
         running.close()
 

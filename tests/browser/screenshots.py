@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.browser.conftest import ARGUMENTS, ROOT, chromium, serve
+from simkv.bench.page import SWITCHES, chromium
+from tests.browser.conftest import ROOT, serve
 
 TARGET = ROOT / "docs"
 
@@ -15,7 +16,7 @@ def main() -> None:
 
     TARGET.mkdir(exist_ok=True)
     with serve(ROOT / "app.py") as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS.split())
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(SWITCHES))
         for theme in ("light", "dark"):
             page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=theme)
             page.goto(address)
