@@ -16,9 +16,11 @@ from simkv.engine.resolve import Resolved, merge, resolve
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.engine.vllm.engine import DONE, MAX_EMPTY_SCHEDULES, STALLED, UNTIL, VllmEngine
-from simkv.engine.vllm.layout import STATUS
+from simkv.engine.vllm.layout import BLOCK, QUEUE, REQUEST, STATUS
+from simkv.errors import SettingsError
 from simkv.events.log import EventLog
 from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
+from simkv.memory import available_bytes
 from simkv.settings import EngineSettings
 from simkv.workload.workload import Workload
 
@@ -26,6 +28,9 @@ __all__ = ["MAX_EVENTS", "REQUEST_RESULT", "STATUS", "Progress", "Run", "replay"
 
 MAX_EVENTS = 120_000_000
 """Events kept at most (9 bytes each); a longer run goes on without its log and says so."""
+
+BYTES_OF_TABLE = 32
+"""Of the table of keys, per block, at most: 8 bytes an entry, 2 entries a block, rounded up to a power of two."""
 
 REQUEST_RESULT = np.dtype(
     [
@@ -141,12 +146,13 @@ def replay(
         max_events: see MAX_EVENTS.
 
     Raises:
-        SettingsError: what the engine would refuse at start-up.
+        SettingsError: what the engine would refuse at start-up, or a pool whose model does not fit in this machine's memory.
     """
     from simkv.fleet.simulation import Simulation
 
     settings = merge(settings or EngineSettings(), workload)
     resolved = resolve(settings, workload)
+    _check_memory(resolved, len(workload))
     step_time = step_time or for_workload(workload, settings)
     engine = VllmEngine(workload, resolved, step_time.record(), log=events, max_events=max_events)
     started = time.perf_counter()
@@ -166,6 +172,25 @@ def replay(
         "partial" if simulation.cancelled and simulation.outcome != DONE else "stalled" if simulation.outcome == STALLED else "complete"
     )
     return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s)
+
+
+def _check_memory(s: Resolved, requests: int) -> None:
+    """Raise if what every replay fills at once, the records of blocks and requests, is more than there is."""
+    room = available_bytes()
+    if room is None:
+        return
+    strides = [(g.block_size or s.block_size) // s.hash_block_size for g in s.groups if g.type == "full"]
+    per_block = max(strides, default=1) * (BLOCK.itemsize + BYTES_OF_TABLE)
+    others = requests * (REQUEST.itemsize + 2 * QUEUE.itemsize + REQUEST_RESULT.itemsize)
+    need = s.num_gpu_blocks * per_block + others
+    if need > room:
+        raise SettingsError(
+            "num_gpu_blocks",
+            s.num_gpu_blocks,
+            f"at most {max(room - others, 0) // per_block:,} on this machine",
+            f"The replay needs {per_block} bytes a block, {need / 1e9:,.1f} GB with its {requests:,} requests;"
+            f" {room / 1e9:,.1f} GB are available",
+        )
 
 
 def _collect(engine: VllmEngine, settings: EngineSettings, step_time: StepTime, status: str, wall_s: float, compile_s: float) -> Run:

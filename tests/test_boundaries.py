@@ -38,8 +38,8 @@ ONLY_IN = {
 LAZY = ("pyarrow", "rich", "playwright", "tokenizers", "ray", "gpu_backend")
 """Imported inside the function that needs them, never when a module is loaded (pages of the app may do as they like)."""
 
-# Data goes one way. A room knows itself, the rooms before it, and errors, plain, settings, jit and text.
-FOUNDATION = {"errors", "plain", "settings", "jit", "text"}
+# Data goes one way. A room knows itself, the rooms before it, and errors, plain, memory, settings, jit and text.
+FOUNDATION = {"errors", "plain", "memory", "settings", "jit", "text"}
 EDGE = {"ui", "commands", "cli", "bench", "__main__"}
 FORBIDDEN = {
     "workload": {"engine", "fleet", "events", "metrics", "conformance", "replay", "run_folder", "diagnosis", "planning", "live"} | EDGE,
