@@ -81,13 +81,13 @@ def is_warm(package: Path) -> bool:
     return any(_cache_of[package].glob("**/*.nbc"))
 
 
-def prune_stale(now: float | None = None) -> int:
+def prune_stale() -> int:
     """Delete compiled code of older versions, unused for 30 days. Returns how many folders went."""
     gone, root = 0, cache_root()
     if not root.is_dir():
         return 0
     for folder in root.iterdir():
-        if folder.is_dir() and (now or time.time()) - folder.stat().st_mtime > STALE_AFTER_S:
+        if folder.is_dir() and time.time() - folder.stat().st_mtime > STALE_AFTER_S:
             shutil.rmtree(folder, ignore_errors=True)
             gone += 1
     return gone

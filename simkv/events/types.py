@@ -52,8 +52,3 @@ class AllBlocksCleared:
 
 
 KVEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
-
-
-def wire_hash(digest: bytes) -> int:
-    """The digest as vLLM publishes it over ZMQ by default: its low 64 bits as a whole number."""
-    return int.from_bytes(digest[-8:], "big")
