@@ -1,4 +1,4 @@
-"""The app in a real Chromium. Skipped, with the reason, only where no Chromium is installed."""
+"""The app in a real Chromium. Where none is installed these tests are skipped, with the reason; with SIMKV_REQUIRE_BROWSER=1 they fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -44,10 +44,17 @@ def serve(script: Path) -> Iterator[str]:
         server.wait(10)
 
 
+def go_without(reason: str) -> NoReturn:
+    """Skip, or fail where a browser is a must (.ci/run): a check that silently skips is none."""
+    if os.environ.get("SIMKV_REQUIRE_BROWSER", "0") not in ("", "0"):
+        pytest.fail(f"SIMKV_REQUIRE_BROWSER is set: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    if missing():
-        pytest.skip(missing())
+    if reason := missing():
+        go_without(reason)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
