@@ -64,6 +64,7 @@ def open_source(args: argparse.Namespace) -> Workload:
     Raises:
         InputError: it is not there or cannot be used, or an option does not fit it.
     """
+    from simkv.engine.resolve import overruled
     from simkv.workload import transform
 
     text: str = args.source
@@ -72,8 +73,7 @@ def open_source(args: argparse.Namespace) -> Workload:
     workload = transform.with_salts(workload, salts)
     # What --set names is the user's word even where it equals the default; the file's own setting must not come back.
     named = {pair.partition("=")[0].strip().replace("-", "_") for pair in args.pairs}
-    engine = {name: value for name, value in workload.engine.items() if name not in named}
-    return transform.repeat(replace(workload, engine=engine), args.copies)
+    return transform.repeat(overruled(workload, named), args.copies)
 
 
 def settings_for(args: argparse.Namespace) -> EngineSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -75,6 +75,11 @@ def merge(settings: EngineSettings, workload: Workload, explicit: Collection[str
     over = {**settings.changed(), **{name: mine[name] for name in explicit}}
     base = {**EngineSettings().to_mapping(), **workload.engine}
     return EngineSettings.from_mapping({**base, **over})
+
+
+def overruled(workload: Workload, names: Collection[str]) -> Workload:
+    """The workload without its recorded settings of these names: what the user says about them holds, even a default."""
+    return replace(workload, engine={name: value for name, value in workload.engine.items() if name not in names})
 
 
 def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = True, explicit: Collection[str] = ()) -> Resolved:

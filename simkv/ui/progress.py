@@ -44,4 +44,4 @@ def sentence(job: Job) -> str:
         return f"Drawing the block map ({job.elapsed_s:.0f} s)"
     p = job.progress
     left = f", about {text.seconds(round(job.left_s))} to go" if job.left_s is not None else ""
-    return f"Simulated clock {text.clock(p.simulated_s)}, {p.finished:,} of {p.requests:,} requests finished{left}"
+    return f"Simulated clock {text.clock(p.simulated_s)}, {p.finished:,} of {text.counted(p.requests, 'request')} finished{left}"

@@ -35,7 +35,7 @@ def draw(resolved: Resolved, workload: Workload, step_time: StepTime) -> None:
                 st.text(sentence)
         if workload.engine:
             told = ", ".join(f"{name}={value}" for name, value in workload.engine.items())
-            st.text(f"The file records settings of its own; they hold where a control is at its default: {told}.")
+            st.text(f"Of the settings that the file records, these hold: {told}.")
         for sentence in (*resolved.notes, *workload.report.notes):
             st.text(sentence)
         st.text("Decisions are exact, seconds are a model:")

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+from simkv.engine.resolve import overruled
 from simkv.errors import InputError
+from simkv.settings import EngineSettings
 from simkv.ui.config import Config
 from simkv.workload.bundled import bundled
 from simkv.workload.registry import read_bytes, read_workload
@@ -47,7 +49,9 @@ def _read(digest: str, _config: Config, _data: bytes | None) -> Workload:
         if _data is None:
             raise InputError("the uploaded file is gone", file=config.name, hint="Upload it again")
         options = dict(config.params)
-        return read_bytes(_data, config.name, limit=config.limit, skip_bad_rows=bool(options.get("skip_bad_rows")))
+        return read_bytes(
+            _data, config.name, format=options.get("format"), limit=config.limit, skip_bad_rows=bool(options.get("skip_bad_rows"))
+        )
     there = bundled()
     if config.name not in there:
         raise InputError("this trace is not installed", file=config.name, expected="one of " + ", ".join(there))
@@ -55,8 +59,13 @@ def _read(digest: str, _config: Config, _data: bytes | None) -> Workload:
 
 
 def asked(config: Config, data: bytes | None = None) -> Workload:
-    """The requests as asked for: read or made, with their salts and their arrival speed. Raises SimkvError."""
+    """The requests as asked for: read or made, with their salts and their arrival speed; of the settings they record only
+    those that the controls show as well. Raises SimkvError.
+    """
     workload = with_salts(workload_of(config, data), config.salts)
+    if workload.engine:
+        mine, recorded = config.settings.to_mapping(), EngineSettings.from_mapping(workload.engine).to_mapping()
+        workload = overruled(workload, [name for name in workload.engine if mine[name] != recorded[name]])
     return workload if config.speed == 1.0 else stretch(workload, 1 / config.speed)
 
 

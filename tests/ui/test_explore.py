@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from simkv.ui import cursor, replaying, sources
 from simkv.ui.pages import explore
 from simkv.ui.run_store import store
+from simkv.ui.shown import Shown
 from simkv.ui.tabs import requests
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
@@ -154,9 +155,72 @@ def test_every_generator_draws(generator: int) -> None:
     assert not app.error, app.error[0].value
 
 
-def test_salts_without_tenants_are_a_sentence() -> None:
+def test_salts_are_offered_for_what_the_source_knows() -> None:
     app = open_app(source="Trace", trace="Mooncake conversation", limit="100", salts="per tenant")
-    assert "tenant" in app.error[0].value
+    assert not app.error
+    assert app.selectbox(key="salts").options == ["as recorded", "off"]
+    app.selectbox(key="trace").set_value("Claude Code").run()
+    assert app.selectbox(key="salts").options == ["as recorded", "off", "per session"]
+    app.selectbox(key="salts").set_value("per session").run()
+    assert not app.exception
+    assert not app.error
+
+
+RECORDED = {
+    "config": {"block_size": 24, "num_gpu_blocks": 90, "max_num_seqs": 3, "watermark": 0.4, "sliding_window": 48},
+    "requests": [{"id": f"r{i}", "arrive": i, "prompt": [{"seed": i % 3, "n": 200}], "output_len": 4} for i in range(20)],
+}
+
+
+def test_recorded_settings_are_what_the_controls_show_and_a_change_wins() -> None:
+    app = open_app(source="Upload", block_size="32")
+    app.file_uploader(key="upload").set_value(("mine.json", json.dumps(RECORDED).encode(), "application/json")).run()
+    assert not app.exception
+    assert not app.error, app.error[0].value
+    assert app.select_slider(key="block_size").value == 24
+    assert (app.number_input(key="num_gpu_blocks").value, app.number_input(key="max_num_seqs").value) == (90, 3)
+    assert app.slider(key="watermark").value == 0.4
+    said = next(c.value for c in app.caption if "records settings of its own" in c.value)
+    assert "sliding" in said
+    run = newest().run
+    assert (run.resolved.block_size, run.resolved.num_gpu_blocks, run.resolved.groups[0].window) == (24, 90, 48)
+    app.select_slider(key="block_size").set_value(16).run()
+    app.slider(key="watermark").set_value(0.0).run()
+    assert not app.exception
+    run = newest().run
+    assert (run.resolved.block_size, run.resolved.watermark_blocks, run.resolved.num_gpu_blocks, run.resolved.max_num_seqs) == (
+        16,
+        0,
+        90,
+        3,
+    )
+    app.segmented_control(key="memory").set_value("GPU").run()
+    assert not app.exception
+    assert newest().run.resolved.capacity is not None
+    app.segmented_control(key="source").set_value("Trace").run()
+    assert not app.exception
+    assert app.select_slider(key="block_size").value == 32
+    assert app.number_input(key="max_num_seqs").value is None
+    assert not any("records settings" in c.value for c in app.caption)
+
+
+def newest() -> Shown:
+    shown = list(store()._jobs.values())[-1].result
+    assert shown is not None
+    return shown
+
+
+def test_the_format_of_an_upload_can_be_named() -> None:
+    rows = [json.dumps({"timestamp": i, "input_length": 512, "output_length": 8, "hash_ids": [1]}) for i in range(3)]
+    app = open_app(source="Upload", memory="blocks", num_gpu_blocks="200")
+    assert app.selectbox(key="format").options[0].startswith("auto")
+    app.file_uploader(key="upload").set_value(("mine.jsonl", "\n".join(rows).encode(), "text/plain")).run()
+    assert not app.error
+    app.selectbox(key="format").set_value("azure").run()
+    assert not app.exception
+    assert len(app.error) == 1
+    app.selectbox(key="format").set_value("mooncake").run()
+    assert not app.error
 
 
 def test_a_link_shows_the_same_place() -> None:

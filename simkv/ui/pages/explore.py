@@ -18,7 +18,7 @@ from simkv.workload.workload import Workload
 
 PATIENCE_S = 2.0
 """How long a script run waits for a result before it shows progress instead."""
-_WAY_BACK = '<a href="?" target="_self">Back to the example the app opens with</a>'
+_WAY_BACK = '<a class="back" href="?" target="_self">Back to the example the app opens with</a>'
 _RUN, _LAST, _JOB = "_run_wanted", "_last_shown", "_job"
 
 
@@ -66,7 +66,9 @@ def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTim
     small = seconds < replaying.SMALL_S
     with status:
         if small:
-            st.caption(f"{len(workload):,} requests, {found.num_gpu_blocks:,} blocks: small enough to recompute at every change.")
+            st.caption(
+                f"{text.counted(len(workload), 'request')}, {found.num_gpu_blocks:,} blocks: small enough to recompute at every change."
+            )
         else:
             partial = known is not None and known.result is not None and known.result.run.status == "partial"
             label = "Run again to the end" if partial else "Run"
@@ -74,7 +76,7 @@ def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTim
                 label, type="primary", width="stretch", on_click=_want, args=(digest, partial), disabled=known is not None and not partial
             )
             tokens = text.short_count(float(workload.num_prompt.sum()))
-            st.caption(f"{len(workload):,} requests, {tokens} prompt tokens: large, about {text.seconds(seconds)}.")
+            st.caption(f"{text.counted(len(workload), 'request')}, {tokens} prompt tokens: large, about {text.seconds(seconds)}.")
         resolved.draw(found, workload, step_time)
     if known is None and not small and st.session_state.get(_RUN) != digest and _LAST in st.session_state:
         return None
