@@ -106,9 +106,8 @@ def queue_fact(state: PoolState, block: int) -> Fact:
     if not len(at):
         return Fact("queue", "not in the free queue")
     before = int(at[0])
-    dies = "next to be taken" if before == 0 else f"dies after {before:,} more allocation{'s' if before > 1 else ''}"
-    if not state.key[block]:
-        dies = dies.replace("dies after", "taken after")
+    verb = "dies" if state.key[block] else "taken"
+    dies = "next to be taken" if before == 0 else f"{verb} after {text.counted(before, 'more allocation')}"
     return Fact(
         "queue", f"{before + 1:,} of {len(queue):,}; {dies}", hint="1 is the head, the next victim; a hit takes the block out of the queue"
     )
@@ -120,7 +119,7 @@ def idle(shown: Shown, state: PoolState, block: int) -> str:
     if since < 0 or not len(shown.run.steps):
         return ""
     if shown.time_unit != "seconds":
-        return f"{state.step - since:,} steps"
+        return text.counted(state.step - since, "step")
     time = shown.run.steps["time"]
     return text.seconds(float(time[state.step] - time[since]))
 
@@ -187,4 +186,5 @@ def victim(shown: Shown, state: PoolState, block: int, count: int) -> str:
     writer = int(state.writer[block])
     whose = shown.run.workload.id(writer) if writer >= 0 else "an unknown request"
     what = f"block {block:,}" if count == 1 else f"{count:,} blocks"
-    return f"{what} of {whose}, idle {idle(shown, state, block)}"
+    waited = idle(shown, state, block)
+    return f"{what} of {whose}" + (f", idle {waited}" if waited else "")

@@ -55,6 +55,7 @@ class Shown:
     _states: OrderedDict[int, PoolState] = field(default_factory=OrderedDict, repr=False)
     _curves: dict[int, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict, repr=False)
     _misses: dict[int, Miss] = field(default_factory=dict, repr=False)
+    _history: KeyHistory | None = field(default=None, repr=False)
     _fold: PoolFold | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -142,15 +143,19 @@ class Shown:
                 self._states.move_to_end(step)
             return found
 
-    @cached_property
-    def _keys(self) -> KeyHistory | None:
-        return KeyHistory(self.run.log) if self.run.log is not None else None
+    @property
+    def keys_known(self) -> bool:
+        """Whether ``why`` answers at once: the log's keys are in order, or there is no log."""
+        return self.run.log is None or self._history is not None
 
     def why(self, request: int) -> Miss:
-        """Why a request's prompt did not hit (further); kept."""
-        if request not in self._misses:
-            self._misses[request] = why_missed(self.run, request, self._keys)
-        return self._misses[request]
+        """Why a request's prompt did not hit (further); kept. The first answer puts the log's keys in order."""
+        with self._lock:
+            if self._history is None and self.run.log is not None:
+                self._history = KeyHistory(self.run.log)
+            if request not in self._misses:
+                self._misses[request] = why_missed(self.run, request, self._history)
+            return self._misses[request]
 
     @cached_property
     def story(self) -> Story:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def headline(shown: Shown, state: PoolState, request: int) -> str:
     if not len(table):
         return "holds no block at this step"
     shared = int(np.count_nonzero(state.ref[table] > 1))
-    return f"holds {len(table):,} blocks, {shared:,} of them shared with other requests"
+    return f"holds {text.counted(len(table), 'block')}, {shared:,} of them shared with other requests"
 
 
 def pick_request(shown: Shown, state: PoolState) -> int | None:
@@ -68,7 +69,7 @@ def pick_request(shown: Shown, state: PoolState) -> int | None:
         cursor.move(shown, request=st.session_state[key])
 
     name = shown.run.workload.id
-    label = f"Request ({len(live):,} hold blocks at this step)"
+    label = f"Request ({len(live):,} {'holds' if len(live) == 1 else 'hold'} blocks at this step)"
     st.selectbox(
         label,
         options,
@@ -82,7 +83,9 @@ def pick_request(shown: Shown, state: PoolState) -> int | None:
 
 def draw_why(shown: Shown, request: int) -> None:
     """The sentence why this request missed, with ways to where it happened."""
-    miss = shown.why(request)
+    # The log's keys are put in order once for a run, seconds for a long one, and only if somebody asks.
+    with st.spinner("Putting the event log's keys in order, once for this run") if not shown.keys_known else nullcontext():
+        miss = shown.why(request)
     with st.container(border=True):
         st.text(miss.sentence)
         if miss.evicted_step is not None and miss.evicted_step >= 0:

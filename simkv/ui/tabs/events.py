@@ -100,8 +100,9 @@ def draw(shown: Shown, log: EventLog, step: int) -> None:
         else ""
     )
     st.caption(
-        f"{which}{when}: {int(rows['prefill'].sum()):,} prefill tokens, {int(rows['decode'].sum()):,} decodes; at the end "
-        f"{int(rows['running'][-1]):,} requests running, {int(rows['waiting'][-1]):,} waiting. {total:,} events."
+        f"{which}{when}: {text.counted(int(rows['prefill'].sum()), 'prefill token')}, "
+        f"{text.counted(int(rows['decode'].sum()), 'decode')}; at the end {text.counted(int(rows['running'][-1]), 'request')} running, "
+        f"{int(rows['waiting'][-1]):,} waiting. {text.counted(total, 'event')}."
     )
     if not total:
         st.info("Nothing of this kind happened in this step.")

@@ -23,9 +23,7 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
     return {
         "place": list(range(1, len(queue) + 1)),
         "block": queue.tolist(),
-        "dies after": ["the next allocation", "1 more allocation", *(f"{i:,} more allocations" for i in range(2, len(queue)))][
-            : len(queue)
-        ],
+        "allocations before it": list(range(len(queue))),
         "written by": [name(int(w)) if c and w >= 0 else "" for w, c in zip(writer, cached, strict=True)],
         "holds tokens": [details.token_range(shown, state, int(b)) if c else "" for b, c in zip(queue, cached, strict=True)],
         "idle": [details.idle(shown, state, int(b)) for b in queue],
@@ -33,14 +31,25 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
     }
 
 
+def released(shown: Shown) -> str:
+    """Where the release puts the blocks of a request that lets go of them, in words."""
+    r = shown.run.resolved
+    to_front = r.profile.unhashed_to_front if r.enable_prefix_caching else r.profile.caching_off_to_front
+    if not r.enable_prefix_caching:
+        return f"With caching off nothing is cached, and released blocks go to the {'head' if to_front else 'tail'}."
+    tail = "go to the tail, deepest first, so the head of a prompt dies last"
+    if to_front:
+        return f"A released request's cached blocks {tail}; those without a hash go to the head, to be taken next."
+    return f"A released request's blocks {tail}."
+
+
 def draw(shown: Shown, state: PoolState) -> None:
     """Draw the tab."""
     queue = state.free_queue()
     cached = int(np.count_nonzero(state.key[queue]))
     st.caption(
-        f"{len(queue):,} blocks, {cached:,} of them still cached. The engine takes the next block from the head (place 1) and evicts "
-        "what it held; a released request's blocks go to the tail, deepest first, so the head of a prompt dies last. "
-        "Select a row to see it on the map."
+        f"{text.counted(len(queue), 'block')}, {cached:,} of them still cached. The engine takes the next block from the head (place 1) "
+        f"and evicts what it held. {released(shown)} Select a row to see it on the map."
     )
     if not len(queue):
         st.info("The free queue is empty: every block is held by a running request.")
@@ -61,7 +70,7 @@ def draw(shown: Shown, state: PoolState) -> None:
         selection_mode="single-row",
         key=key,
         alt="Free queue in order of eviction",
-        column_config={"block": st.column_config.NumberColumn(format="localized")},
+        column_config={name: st.column_config.NumberColumn(format="localized") for name in ("block", "allocations before it")},
     )
     if len(queue) > ROWS:
         st.caption(f"The first {ROWS:,} places. Click a block on the map for its own place.")

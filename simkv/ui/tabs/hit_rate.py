@@ -71,12 +71,14 @@ def figure(shown: Shown, step: int) -> Any:
 def draw(shown: Shown, step: int) -> None:
     """Draw the tab."""
     t = shown.timeline
+    each = ", every lookup of a waiting request counted anew as this release does" if shown.run.resolved.profile.stats_at_lookup else ""
+    best = " Level grey line: the whole run with a pool that never evicts." if math.isfinite(shown.ceiling) else ""
     st.caption(
-        f"Hit rate = cached ÷ looked-up prompt tokens. “{t.window_name}” is what a dashboard's rate() shows, “last 1,000 requests” the "
-        "engine's log line, “since the start” the raw counters divided, which hides a decline. Dashed: the whole run with a pool that "
-        "never evicts. Upright: the shown step."
+        f"Hit rate = cached ÷ looked-up prompt tokens{each}. “{t.window_name}” is what a dashboard's rate() shows, “last 1,000 requests” "
+        f"the engine's log line, “since the start” the raw counters divided, which hides a decline.{best} Upright line: the shown step."
     )
-    alt = f"Hit rate over time; over the whole run {text.percent(shown.story.hit_rate)}"
+    part = "the whole run" if shown.run.status == "complete" else "the part replayed"
+    alt = f"Hit rate over time; over {part} {text.percent(shown.counted_hit_rate)}"
     if not shown.story.has_content:
         st.info("This trace has lengths but no content, so there is no hit rate to draw.")
     st.plotly_chart(figure(shown, step), width="stretch", key="hit_rate_chart", alt=alt)
