@@ -57,7 +57,7 @@ def cards(
         if at_lookup
         else "counted at admission"
     )
-    show_time = text.seconds if t.time_unit == "seconds" else lambda v: text.NO_DATA if not math.isfinite(v) else f"{v:,.0f} steps"
+    show_time = text.seconds if t.time_unit == "seconds" else _steps
     return [
         Card(
             f"Hit rate, {window}",
@@ -119,6 +119,10 @@ def draw(shown: list[Card]) -> None:
 def _curve(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
     """The course, NaN where it has a gap; empty if there is no line to draw."""
     return tuple(values.tolist()) if np.count_nonzero(np.isfinite(values)) > 1 else ()
+
+
+def _steps(value: float) -> str:
+    return text.counted(round(value), "step") if math.isfinite(value) else text.NO_DATA
 
 
 def _rate(value: float) -> str:

@@ -44,7 +44,7 @@ class Timeline:
     @property
     def window_name(self) -> str:
         """The window in words, part of every windowed figure's name."""
-        return f"last {text.seconds(self.window)}" if self.time_unit == "seconds" else f"last {self.window:,.0f} steps"
+        return f"last {text.seconds(self.window)}" if self.time_unit == "seconds" else f"last {text.counted(round(self.window), 'step')}"
 
     @cached_property
     def duration(self) -> float:

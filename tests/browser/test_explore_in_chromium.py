@@ -153,3 +153,16 @@ def test_counts_of_the_legend_add_up_to_the_pool(page: Any, app: str) -> None:
     assert sum(counts[:5]) == 1500
     assert counts[4] == 1
     assert 0 < counts[5] <= sum(counts[1:4])
+
+
+def test_a_recorded_file_sets_the_controls(page: Any, app: str) -> None:
+    page.goto(f"{app}/?source=Upload")
+    recorded = Path(__file__).resolve().parents[1] / "golden" / "vllm" / "03_eviction_lru.input.json"
+    page.locator("input[type=file]").set_input_files(recorded)
+    page.get_by_text("This file records settings of its own").wait_for()
+    page.get_by_text("the pool of 21 blocks (84 tokens)").wait_for()
+    assert page.get_by_role("spinbutton", name="num_gpu_blocks").input_value() == "21"
+    page.get_by_role("spinbutton", name="num_gpu_blocks").fill("200")
+    page.get_by_role("spinbutton", name="num_gpu_blocks").press("Enter")
+    page.get_by_text("pool of 200 blocks").first.wait_for()
+    assert page.locator("[data-testid=stException]").count() == 0

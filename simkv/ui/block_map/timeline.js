@@ -1,4 +1,4 @@
-// Every frame as one stacked column: how full the pool was and when keys were evicted.
+// Every frame as one stacked column: how full the pool was and when keys were evicted (red, against the run's busiest column).
 function drawTimeline(canvas, history, painter) {
   const { T, n, counts } = history;
   const width = (canvas.width = Math.max(1, Math.round(canvas.clientWidth * painter.dpr)));
@@ -6,20 +6,25 @@ function drawTimeline(canvas, history, painter) {
   const ctx = canvas.getContext("2d");
   ctx.fillStyle = painter.colours[0];
   ctx.fillRect(0, 0, width, height);
+  const columns = [];
   for (let x = 0; x < width; x++) {
     const [from, to] = [Math.floor((x * T) / width), Math.max(Math.floor((x * T) / width) + 1, Math.floor(((x + 1) * T) / width))];
     const sum = new Float64Array(KINDS);
     for (let t = from; t < to; t++) for (let s = 0; s < KINDS; s++) sum[s] += counts[t * KINDS + s];
+    columns.push(sum.map((v) => v / (to - from)));
+  }
+  const most = columns.reduce((high, column) => Math.max(high, column[5]), 0);
+  columns.forEach((column, x) => {
     let y = height;
     for (const s of [2, 3, 1]) {
-      const part = (sum[s] / (to - from) / n) * height;
+      const part = (column[s] / n) * height;
       ctx.fillStyle = painter.colours[s];
       ctx.fillRect(x, y - part, 1, part);
       y -= part;
     }
-    if (sum[5] > 0) {
+    if (column[5] > 0) {
       ctx.fillStyle = painter.colours[5];
-      ctx.fillRect(x, 0, 1, Math.max(2, height * Math.min(0.5, (sum[5] / (to - from) / n) * 8)));
+      ctx.fillRect(x, 0, 1, Math.max(2, (height * 0.4 * column[5]) / most));
     }
-  }
+  });
 }
