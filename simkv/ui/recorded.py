@@ -60,10 +60,9 @@ def draw(engine: Mapping[str, Any], controls: Mapping[str, Any]) -> None:
     shown = control_values(engine, controls)
     hidden = {n: v for n, v in engine.items() if n not in controls and v != EngineSettings().to_mapping().get(n) and v not in ((), None)}
     rest = f" Also in force, without a control here: {', '.join(f'{n}={v}' for n, v in hidden.items())}." if hidden else ""
-    names = ", ".join(n for n in shown if n != "memory")
-    st.caption(
-        text.plain(f"This file records settings of its own; the controls were set to them: {names}. What you change wins.{rest}", 600)
-    )
+    names = ", ".join(n for n, v in shown.items() if n != "memory" and v != controls[n]) or "all at their defaults"
+    told = f"This file records settings of its own, and the controls were set to them ({names}). What you change wins.{rest}"
+    st.caption(text.plain(told, 600))
 
 
 def with_value(options: tuple[Any, ...], value: Any) -> tuple[Any, ...]:

@@ -58,6 +58,7 @@ class Shown:
     _history: KeyHistory | None = field(default=None, repr=False)
     _fold: PoolFold | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _asking: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def digest(self) -> str:
@@ -150,7 +151,7 @@ class Shown:
 
     def why(self, request: int) -> Miss:
         """Why a request's prompt did not hit (further); kept. The first answer puts the log's keys in order."""
-        with self._lock:
+        with self._asking:
             if self._history is None and self.run.log is not None:
                 self._history = KeyHistory(self.run.log)
             if request not in self._misses:
