@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.vllm.chain import chain_keys
+from simkv.engine.vllm.chain import chain_keys, group_key
 from simkv.events.digests import request_digests
 from simkv.events.folds.pool import PoolState
 from simkv.ui import text
@@ -130,11 +130,11 @@ def parent_of(shown: Shown, state: PoolState, block: int) -> int | None:
     if writer < 0 or position <= 0:
         return None
     hashed = shown.run.resolved.hash_block_size
-    keys = chain_keys(shown.run.workload, writer, hashed)
+    keys = chain_keys(shown.run.workload, writer, hashed, lora_path=shown.run.resolved.profile.lora_path_in_key)
     before = position * group_block_size(shown, group) // hashed - 1
     if before >= len(keys):
         return None
-    same = np.flatnonzero((state.key == keys[before]) & (state.group == group))
+    same = np.flatnonzero((state.key == keys[before] ^ np.uint64(group_key(group))) & (state.group == group))
     return int(same[0]) if len(same) else None
 
 

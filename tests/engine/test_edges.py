@@ -58,7 +58,7 @@ def test_preempting_itself_for_ever() -> None:
     config: dict[str, Any] = {"hybrid": groups, "num_gpu_blocks": 16, "scheduler_reserve_full_isl": False, "max_num_batched_tokens": 16}
     result = run(requests, async_scheduling=True, max_model_len=64, **config)
     assert result.status == "stalled"
-    assert result.counters["preemptions"] > 10_000
+    assert result.counters["preemptions"] > 1_000
     assert result.counters["finished"] == 0
     assert "preempts and recomputes without end" in result.notes[-1]
     assert Side(case(requests, async_scheduling=True, max_model_len=64, **config)).run(150) == "cut"

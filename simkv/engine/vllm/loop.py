@@ -187,16 +187,22 @@ def end_turn(e, cfg, c):
         c.in_flight -= 1
         c.now = max(c.now, e.batches[b].end)
         done = update(e, cfg, c, b)
-        c.barren_turns = 0 if done > 0 else c.barren_turns + 1
+        if done > 0:
+            c.barren_turns = 0
         processed = 1
+    c.barren_turns += e.steps[turn].preempted > 0
     close_turn(e.steps, c)
     return processed
 
 
 @inline
 def stalled(cfg, c):
-    """Nothing was scheduled for long, or nothing finishes however much is computed."""
-    return c.empty_schedules > MAX_EMPTY_SCHEDULES or c.barren_turns > 20 * cfg.max_model_len + 100_000
+    """Nothing was scheduled for long, or turns preempt and nothing finishes.
+
+    The most important running request is never preempted by others and gains a token in every turn, so something
+    finishes within max_model_len such turns, unless a request preempts itself for ever.
+    """
+    return c.empty_schedules > MAX_EMPTY_SCHEDULES or c.barren_turns > 4 * cfg.max_model_len + 1000
 
 
 @entry
