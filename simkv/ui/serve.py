@@ -8,8 +8,12 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from importlib import import_module
 
 logger = logging.getLogger(__name__)
+
+FIRST_NEEDED = ("pandas", "PIL.Image", "simkv.ui.pages.explore")
+"""What the first run of a page would import while somebody waits."""
 
 
 def prepare() -> None:
@@ -21,6 +25,8 @@ def prepare() -> None:
         config = sidebar.opening()
         workload = sources.asked(config)
         store().start(config, lambda job: replaying.work(job, workload, config))
+        for name in FIRST_NEEDED:
+            import_module(name)
     except Exception:
         logger.exception("the opening example could not be prepared")
 
