@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simkv.conformance.live import check_live
-from simkv.conformance.result import RunResult
+from simkv.conformance.result import Difference, RunResult
 from simkv.conformance.vllm_log import check_recording
-from simkv.errors import InputError
+from simkv.errors import InputError, SimkvError
 
 INPUTS = (".input.json", ".input.json.gz")
 LOGS = (".log.jsonl", ".log.jsonl.gz")
@@ -20,8 +20,10 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
     Args:
         on_result: called with each result as it comes.
 
+    A recording that cannot be read or replayed is not exact; its note says why, and the others are checked all the same.
+
     Raises:
-        InputError: no such folder, nothing recorded in it, or a file that cannot be read.
+        InputError: no such folder, or nothing recorded in it.
     """
     if not folder.is_dir():
         raise InputError("no such folder", file=str(folder), expected="a folder with recorded runs")
@@ -42,8 +44,16 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
             expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], or a recording of a live server",
         )
     results = []
-    for _, check in checks:
-        results.append(check())
+    for path, check in checks:
+        results.append(_tried(path, check))
         if on_result is not None:
             on_result(results[-1])
     return results
+
+
+def _tried(path: Path, check: Callable[[], RunResult]) -> RunResult:
+    name = path.name.split(".")[0]
+    try:
+        return check()
+    except SimkvError as problem:
+        return RunResult(name, False, 0, Difference(name, None, "recording", "one that can be replayed", str(problem)))

@@ -267,3 +267,32 @@ def test_replays_of_recordings_are_deterministic() -> None:
     assert b.log is not None
     assert np.array_equal(a.log.events, b.log.events)
     assert np.array_equal(a.log.keys, b.log.keys)
+
+
+def test_a_recording_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    for path in INPUTS[:3]:
+        shutil.copy(path, tmp_path)
+        shutil.copy(log_of(path), tmp_path)
+    second = tmp_path / log_of(INPUTS[1]).name
+    with gzip.open(second, "rt") as log:
+        lines = log.readlines()
+    with gzip.open(second, "wt") as log:
+        log.writelines(lines[:-1])
+    results = run_conformance(tmp_path)
+    assert [r.exact for r in results] == [True, False, True]
+    assert results[1].first_difference is not None
+    assert "stops before its end record" in results[1].first_difference.sentence()
+
+
+def test_recordings_without_kv_events(tmp_path: Path) -> None:
+    """With kv_events off the engine publishes nothing, so the recording counts none."""
+    path, log = INPUTS[0], tmp_path / "quiet.log.jsonl"
+    shutil.copy(path, tmp_path / "quiet.input.json")
+    with gzip.open(log_of(path), "rt") as lines:
+        records = [json.loads(line) for line in lines]
+    records[0]["config"]["kv_events"] = False
+    for record in records[1:]:
+        record.update({k: v for k, v in {"ev": [], "evn": [0, 0, 0]}.items() if k in record})
+        record.update({k: 0 for k in ("stored_blocks", "removed_blocks") if k in record})
+    log.write_text("\n".join(map(json.dumps, records)))
+    assert check_recording(tmp_path / "quiet.input.json", log).exact
