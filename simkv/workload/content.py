@@ -124,7 +124,7 @@ def encoder(tokenizer: str | None) -> Encode:
         ) from None
     try:
         loaded: Any = Tokenizer.from_file(str(path))
-    except Exception as e:
+    except Exception as e:  # the package raises nothing more specific
         raise InputError(
             f"not a tokenizer file ({e})", file=str(path), expected="a tokenizer.json as Hugging Face models carry it"
         ) from None

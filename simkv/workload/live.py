@@ -16,7 +16,7 @@ import numpy as np
 from simkv.errors import InputError
 from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
 from simkv.workload.content import explicit_requests
-from simkv.workload.rows import Row, Tally, Where, kind, whole_column
+from simkv.workload.rows import Odd, Row, Tally, Where, kind, whole_column
 from simkv.workload.source import Options, Source, gc_paused
 from simkv.workload.workload import Workload
 
@@ -95,7 +95,7 @@ def _checked(request: Any, at: str, where: Where, results: dict[int, Row]) -> Ro
     prompt = request.get("prompt")
     try:
         tokens = whole_column(prompt if isinstance(prompt, list) else [None])
-    except Exception:
+    except Odd:
         tokens = np.zeros(0, np.int64)
     if len(tokens) == 0:
         raise where.error(f"the value is {kind(prompt)}", f"{at}.prompt", "a list of token ids")

@@ -169,7 +169,8 @@ def test_wrong_calls(row: dict[str, Any], field: str) -> None:
 
 
 def test_a_real_tokenizer(tmp_path: Path) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     words = {"[UNK]": 0, "You": 1, "are": 2, "an": 3, "agent.Fine.Go": 4, "on.": 5, "agent.": 6, "Fine.": 7, "Done.": 8}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

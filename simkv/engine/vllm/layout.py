@@ -41,7 +41,7 @@ COUNTERS = _record(
     " logged_steps logged_gaps need_events"
     " free cached held junction"
     " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
-    " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns open_requests",
+    " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns",
 )
 BLOCK = _record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
 """32 bytes. Block 0 is the null block and the sentinel of the circular free queue. ``keys``: 0 none, 1 the block's own, more:
