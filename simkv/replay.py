@@ -12,25 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.resolve import Resolved, merge, resolve
+from simkv.engine.contract import COUNTERS, DONE, STALLED, STATUS, UNTIL, Engine, Resolved
+from simkv.engine.engines import bytes_needed, default_settings, for_engine, make_engine, merge, resolve_for
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
-from simkv.engine.vllm.engine import DONE, MAX_EMPTY_SCHEDULES, STALLED, UNTIL, VllmEngine
-from simkv.engine.vllm.layout import BLOCK, QUEUE, REQUEST, STATUS
 from simkv.errors import SettingsError
 from simkv.events.log import EventLog
 from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
 from simkv.memory import available_bytes
-from simkv.settings import EngineSettings
+from simkv.settings import Settings
 from simkv.workload.workload import Workload
 
 __all__ = ["MAX_EVENTS", "REQUEST_RESULT", "STATUS", "Progress", "Run", "replay"]
 
 MAX_EVENTS = 120_000_000
 """Events kept at most (9 bytes each); a longer run goes on without its log and says so."""
-
-BYTES_OF_TABLE = 32
-"""Of the table of keys, per block, at most: 8 bytes an entry, 2 entries a block, rounded up to a power of two."""
 
 REQUEST_RESULT = np.dtype(
     [
@@ -63,13 +59,14 @@ class Progress:
 class Run:
     """A finished, cancelled ("partial") or stuck ("stalled") replay. Arrays are read-only.
 
+    ``resolved`` is the engine's own ``Resolved`` (simkv/engine/contract.py).
     ``steps``, ``gaps`` and ``log`` are in the layouts of simkv/events/layout.py; ``log`` is ``None`` when events were
     off or more than ``max_events`` (then ``notes`` says so).
     """
 
     workload: Workload
-    settings: EngineSettings
-    resolved: Resolved
+    settings: Settings
+    resolved: Any
     step_time: StepTime
     requests: npt.NDArray[np.void]
     steps: npt.NDArray[np.void]
@@ -130,7 +127,7 @@ def peak_rss_mb() -> float | None:
 
 def replay(
     workload: Workload,
-    settings: EngineSettings | None = None,
+    settings: Settings | None = None,
     step_time: StepTime | None = None,
     *,
     events: bool = True,
@@ -150,11 +147,12 @@ def replay(
     """
     from simkv.fleet.simulation import Simulation
 
-    settings = merge(settings or EngineSettings(), workload)
-    resolved = resolve(settings, workload)
+    workload, foreign = for_engine(workload, settings or default_settings(workload))
+    settings = merge(settings or default_settings(workload), workload)
+    resolved = resolve_for(settings, workload)
     _check_memory(resolved, len(workload))
     step_time = step_time or for_workload(workload, settings)
-    engine = VllmEngine(workload, resolved, step_time.record(), log=events, max_events=max_events)
+    engine = make_engine(workload, resolved, step_time.record(), log=events, max_events=max_events)
     started = time.perf_counter()
     engine.advance(-1.0)
     compile_s = time.perf_counter() - started
@@ -171,7 +169,7 @@ def replay(
     status = (
         "partial" if simulation.cancelled and simulation.outcome != DONE else "stalled" if simulation.outcome == STALLED else "complete"
     )
-    return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s)
+    return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s, [foreign] if foreign else [])
 
 
 def _check_memory(s: Resolved, requests: int) -> None:
@@ -179,9 +177,8 @@ def _check_memory(s: Resolved, requests: int) -> None:
     room = available_bytes()
     if room is None:
         return
-    strides = [(g.block_size or s.block_size) // s.hash_block_size for g in s.groups if g.type == "full"]
-    per_block = max(strides, default=1) * (BLOCK.itemsize + BYTES_OF_TABLE)
-    others = requests * (REQUEST.itemsize + 2 * QUEUE.itemsize + REQUEST_RESULT.itemsize)
+    per_block, others = bytes_needed(s, requests)
+    others += requests * REQUEST_RESULT.itemsize
     need = s.num_gpu_blocks * per_block + others
     if need > room:
         raise SettingsError(
@@ -193,20 +190,21 @@ def _check_memory(s: Resolved, requests: int) -> None:
         )
 
 
-def _collect(engine: VllmEngine, settings: EngineSettings, step_time: StepTime, status: str, wall_s: float, compile_s: float) -> Run:
+def _collect(
+    engine: Engine, settings: Settings, step_time: StepTime, status: str, wall_s: float, compile_s: float, notes: list[str]
+) -> Run:
     c, reqs = engine.counters, engine.state.reqs
     result = np.zeros(len(engine.workload), REQUEST_RESULT)
     for name in ("arrive", "scheduled", "first_token", "finish", "hit", "preempted", "status"):
         result[name] = reqs[name]
     result["generated"] = engine.generated()
-    notes = []
     if engine.log_dropped:
         notes.append(
             f"The event log was given up beyond {engine.max_events:,} events; figures are complete, blocks cannot be shown."
             " Limit the requests to see them."
         )
     if status == "stalled":
-        notes.append(_why_stalled(engine))
+        notes.append(engine.why_stalled())
     steps, gaps, log = engine.steps, engine.gaps, engine.event_log()
     for array in (result, steps, gaps):
         array.setflags(write=False)
@@ -219,46 +217,10 @@ def _collect(engine: VllmEngine, settings: EngineSettings, step_time: StepTime, 
         steps=steps,
         gaps=gaps,
         log=log,
-        counters={name: int(c[name]) for name in _COUNTERS},
+        counters={name: int(c[name]) for name in COUNTERS},
         status=status,
         end_time_s=float(c.now) if step_time.kind != STEP_INDEX else float(c.steps),
         wall_s=wall_s,
         compile_s=compile_s,
         notes=tuple(notes),
-    )
-
-
-_COUNTERS = (
-    "turns",
-    "tokens",
-    "finished",
-    "aborted",
-    "rejected",
-    "preemptions",
-    "stored",
-    "removed",
-    "requests",
-    "queries",
-    "hits",
-    "recompute_requests",
-    "recompute_queries",
-    "recompute_hits",
-    "running",
-    "wait_len",
-    "free",
-    "cached",
-)
-
-
-def _why_stalled(engine: VllmEngine) -> str:
-    c, s = engine.counters, engine.settings
-    waiting, running, free = int(c.wait_len), int(c.running), int(c.free)
-    if c.empty_schedules <= MAX_EMPTY_SCHEDULES:
-        return (
-            f"The engine preempts and recomputes without end: {int(c.preemptions):,} preemptions, and {running + waiting} requests"
-            f" do not finish in {s.num_gpu_blocks - 1:,} usable blocks. vLLM would go on like this for ever. Give it more blocks."
-        )
-    return (
-        f"Nothing can be scheduled any more: {waiting} requests wait, none runs, {free:,} of {s.num_gpu_blocks - 1:,} usable blocks"
-        " are free, and the first request needs more. vLLM would hang here. Give it more blocks or shorter requests."
     )

@@ -64,7 +64,7 @@ def open_source(args: argparse.Namespace) -> Workload:
     Raises:
         InputError: it is not there or cannot be used, or an option does not fit it.
     """
-    from simkv.engine.resolve import overruled
+    from simkv.engine.engines import overruled
     from simkv.workload import transform
 
     text: str = args.source

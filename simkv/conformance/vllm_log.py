@@ -18,7 +18,8 @@ import numpy as np
 
 from simkv.conformance.result import Comparison, RunResult
 from simkv.conformance.wire import Wire
-from simkv.engine.resolve import merge, resolve
+from simkv.engine.engines import merge
+from simkv.engine.resolve import resolve
 from simkv.engine.step_time import for_workload
 from simkv.engine.vllm.engine import DONE, PROCESSED, SCHEDULED, STALLED, VllmEngine
 from simkv.errors import InputError

@@ -46,10 +46,12 @@ class KeyHistory:
     def __init__(self, log: EventLog) -> None:
         kind = log.events["kind"] & ev.KIND_MASK
         self.log = log
-        self._stored = np.flatnonzero((kind == ev.STORED) | (kind == ev.STORED_EXTRA))
-        self._order = np.argsort(log.keys, kind="stable")
-        self._sorted = log.keys[self._order]
-        self._gone = np.flatnonzero((kind == ev.RECYCLED) | (kind == ev.CLEARED))
+        keyed = np.flatnonzero((kind == ev.STORED) | (kind == ev.STORED_EXTRA) | (kind == ev.HOST_STORED))
+        device = kind[keyed] != ev.HOST_STORED
+        self._stored, keys = keyed[device], np.asarray(log.keys)[: len(keyed)][device]
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        self._gone = np.flatnonzero((kind == ev.RECYCLED) | (kind == ev.CLEARED) | (kind == ev.EVICTED))
         self._firsts = np.append(log.steps["first_event"], len(log.events))
         admitted = np.flatnonzero(kind == ev.ADMITTED)
         owner = np.asarray(log.events["req"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from simkv.engine.engines import merge
 from simkv.engine.profiles import Profile, profile
 from simkv.errors import SettingsError
 from simkv.hardware.batch_defaults import batch_defaults
@@ -61,25 +62,25 @@ class Resolved:
     capacity: Capacity | None
     notes: tuple[str, ...]
 
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return "vllm"
 
-def merge(settings: EngineSettings, workload: Workload, explicit: Collection[str] = ()) -> EngineSettings:
-    """The user's settings over those recorded in the workload's file over the engine's defaults.
+    @property
+    def version(self) -> str:
+        """The release whose behaviour this is."""
+        return self.profile.version
 
-    Args:
-        explicit: names of settings the user wrote down, so that a value equal to the default also wins
-            (``--set num_gpu_blocks=none``). Settings that differ from the defaults always win.
-    """
-    if not workload.engine:
-        return settings
-    mine = settings.to_mapping()
-    over = {**settings.changed(), **{name: mine[name] for name in explicit}}
-    base = {**EngineSettings().to_mapping(), **workload.engine}
-    return EngineSettings.from_mapping({**base, **over})
+    @property
+    def stats_at_lookup(self) -> bool:
+        """Whether queries and hits are counted at every lookup, not once at admission."""
+        return self.profile.stats_at_lookup
 
-
-def overruled(workload: Workload, names: Collection[str]) -> Workload:
-    """The workload without its recorded settings of these names: what the user says about them holds, even a default."""
-    return replace(workload, engine={name: value for name, value in workload.engine.items() if name not in names})
+    @property
+    def lora_path_in_key(self) -> bool:
+        """Whether an adapter's path is part of the block hash."""
+        return self.profile.lora_path_in_key
 
 
 def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = True, explicit: Collection[str] = ()) -> Resolved:

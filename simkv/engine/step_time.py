@@ -15,7 +15,7 @@ from simkv.errors import SettingsError
 from simkv.hardware.gpus import find_gpu
 from simkv.hardware.kv_bytes import element_bytes, layer_bytes_per_token
 from simkv.hardware.models import FULL, find_model
-from simkv.settings import EngineSettings
+from simkv.settings import Settings
 from simkv.workload.workload import Workload
 
 BANDWIDTH_SHARE = 0.8
@@ -90,7 +90,7 @@ def linear(a: float, b: float, c: float) -> StepTime:
     return StepTime(LINEAR, a=float(a), b=float(b), c=float(c), assumptions=(said,))
 
 
-def roofline(settings: EngineSettings) -> StepTime:
+def roofline(settings: Settings) -> StepTime:
     """The longer of computing and moving bytes, for the model, GPU and tensor_parallel_size of the settings.
 
     Raises:
@@ -136,7 +136,7 @@ def roofline(settings: EngineSettings) -> StepTime:
     )
 
 
-def for_workload(workload: Workload, settings: EngineSettings) -> StepTime:
+def for_workload(workload: Workload, settings: Settings) -> StepTime:
     """The workload's own rule if it has one (recorded runs do), else the roofline of the settings.
 
     ``workload.step_time`` is ``{"mode": "step"}`` or ``{"mode": "virtual", "a": …, "b": …, "c": …}``.

@@ -2,8 +2,8 @@
 
 One row per event, 9 bytes: ``req``, ``arg``, ``kind``; the time, replica and step come from the step table, whose rows
 say where each step's events begin. The low 5 bits of ``kind`` say what happened, the high 3 bits name the KV group.
-Keys (64-bit chain keys) stand only where content enters the cache: one entry in ``keys`` per STORED or STORED_EXTRA
-row, in order.
+Keys (64-bit chain keys) stand only where content enters a cache: one entry in ``keys`` per STORED, STORED_EXTRA or
+HOST_STORED row, in order.
 
 Placement is logged, not implied: a released block says at which end of the free queue it went, so a fold needs no
 engine's policy. The rows RELEASED, FREED_FRONT and FREED_BACK of one request and group that follow each other are one
@@ -51,7 +51,7 @@ ARRIVED = 0  #  request entered the waiting queue
 ALLOCATED = 1  # [block] taken from the head of the free queue; it held nothing cached
 RECYCLED = 2  # [block] taken from the head; its key left the prefix cache (BlockRemoved)
 HIT = 3  # [block] found in the cache and referenced
-RELEASED = 4  # [block] one reference less, others remain
+RELEASED = 4  # [block] one reference less; others remain, or its content stays cached outside the free queue (radix tree)
 FREED_FRONT = 5  # [block] last reference gone, block went to the head of the free queue (next victim)
 FREED_BACK = 6  # [block] last reference gone, block went to the tail
 STORE = 7  # [number of full blocks now] header of one BlockStored: the request's full blocks of this group grew
@@ -69,6 +69,16 @@ FIRST_TOKEN = 18
 FINISHED = 19  # its blocks were released (rows before this one)
 ABORTED = 20
 RESET_FAILED = 21  # reset_prefix_cache refused: blocks are in use
+EVICTED = 22  # [block] unreferenced and cached outside the free queue: its key left, it went to the tail (radix tree)
+ADOPTED = 23  # [position] header: the blocks taken by the rows that follow overwrite the request's table from here on
+HOST_STORED = 24  # [chunk] the host tier holds this content from now on; the key is the next entry of ``keys``
+HOST_REMOVED = 25  # [chunk] evicted from the host tier
+LOAD_STARTED = 26  # [blocks] a copy from host to device was ordered; the request's last so many blocks are its target
+LOADED = 27  # [blocks] that copy is done
+STORE_STARTED = 28  # [chunks] a copy from device to host was ordered
+HOST_CLEARED = 29  # everything left the host tier
+COPIED = 30  # [block] copy-on-write: this block now holds a copy of a shared one
+WRITTEN = 31  # [blocks] so many blocks of the request's reservation hold states (engines that reserve ahead)
 
 KIND_NAMES = (
     "arrived",
@@ -93,6 +103,16 @@ KIND_NAMES = (
     "finished",
     "aborted",
     "reset_failed",
+    "evicted",
+    "adopted",
+    "host_stored",
+    "host_removed",
+    "load_started",
+    "loaded",
+    "store_started",
+    "host_cleared",
+    "copied",
+    "written",
 )
 KIND_BITS = 5
 KIND_MASK = (1 << KIND_BITS) - 1

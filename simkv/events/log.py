@@ -24,7 +24,7 @@ class EventLog:
 
     Args:
         rows, blocks: the events, packed (simkv/events/packed.py).
-        keys: ``u8[k]``, one per STORED and STORED_EXTRA event, in order.
+        keys: ``u8[k]``, one per STORED, STORED_EXTRA and HOST_STORED event, in order.
         steps: ``STEP[s]``; the events of turn ``i`` are ``events[steps[i].first_event : steps[i+1].first_event]``.
         header: what a fold must know of the engine (blocks, groups, block sizes).
     """

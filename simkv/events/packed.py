@@ -14,7 +14,7 @@ from simkv.events.layout import EVENT
 
 IN_RUNS = np.zeros(1 << 8, bool)
 """Kinds whose packed row says how many events it stands for; ``arg`` of each is then the next entry of ``blocks``."""
-for _kind in (ev.ALLOCATED, ev.RECYCLED, ev.HIT, ev.RELEASED, ev.FREED_FRONT, ev.FREED_BACK, ev.STORED):
+for _kind in (ev.ALLOCATED, ev.RECYCLED, ev.HIT, ev.RELEASED, ev.FREED_FRONT, ev.FREED_BACK, ev.STORED, ev.EVICTED):
     for _group in range(ev.MAX_GROUPS):
         IN_RUNS[_kind | _group << ev.KIND_BITS] = True
 

@@ -82,7 +82,7 @@ def token_range(shown: Shown, state: PoolState, block: int) -> str:
 def group_block_size(shown: Shown, group: int) -> int:
     """Tokens per block of a KV group."""
     groups = shown.run.resolved.groups
-    return (groups[group].block_size if group < len(groups) else None) or shown.run.resolved.block_size
+    return int((groups[group].block_size if group < len(groups) else None) or shown.run.resolved.block_size)
 
 
 def owner_facts(shown: Shown, state: PoolState, block: int) -> list[Fact]:

@@ -252,7 +252,7 @@ def unlimited_blocks(run: Run) -> int:
     tokens = w.num_prompt.astype(np.int64) + w.num_output
     all_at_once = int((-(-tokens // size)).sum()) * len(r.groups)
     starts_up = -(-r.max_model_len // size) * len(r.groups)
-    return max(all_at_once, starts_up, r.num_gpu_blocks) + 2
+    return int(max(all_at_once, starts_up, r.num_gpu_blocks)) + 2
 
 
 def _known(value: float | None) -> float:

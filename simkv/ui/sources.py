@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from simkv.engine.resolve import overruled
+from simkv.engine.engines import overruled
 from simkv.errors import InputError
 from simkv.settings import EngineSettings
 from simkv.ui.config import Config

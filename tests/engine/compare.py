@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from simkv.engine.contract import STATUS
 from simkv.engine.vllm.engine import DONE, PROCESSED, SCHEDULED, STALLED, VllmEngine
 from simkv.engine.vllm.integrity import check_integrity, keys_of_block, oldest_blocks, parent_keys
-from simkv.engine.vllm.layout import STATUS
 from simkv.latency import inter_token_gaps
 from tests.engine.cases import Case
 from tests.engine.reference import Reference, Statistics

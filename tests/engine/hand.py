@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from simkv.engine.resolve import merge, resolve
+from simkv.engine.engines import merge
+from simkv.engine.resolve import resolve
 from simkv.engine.step_time import for_workload
 from simkv.replay import Run, replay
 from simkv.settings import EngineSettings

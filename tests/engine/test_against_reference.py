@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from simkv.engine.resolve import merge, resolve
+from simkv.engine.engines import merge
+from simkv.engine.resolve import resolve
 from simkv.engine.step_time import for_workload
 from simkv.settings import EngineSettings
 from simkv.workload.registry import read_workload

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simkv.engine.resolve import merge, resolve
+from simkv.engine.engines import merge
+from simkv.engine.resolve import resolve
 from simkv.errors import SettingsError
 from simkv.settings import EngineSettings, KVGroup
 from simkv.workload.workload import RUN, Workload

@@ -5,4 +5,6 @@ from pathlib import Path
 from simkv import jit
 
 _HERE = Path(__file__).parent
-entry, splice, kernel, inline = jit.decorators(_HERE, _HERE.parent / "step_time_layout.py", _HERE.parent.parent / "events" / "layout.py")
+entry, splice, kernel, inline = jit.decorators(
+    _HERE, _HERE.parent / "step_time_layout.py", _HERE.parent / "contract.py", _HERE.parent.parent / "events" / "layout.py"
+)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.vllm.loop import DONE, GROW, MAX_EMPTY_SCHEDULES, PROCESSED, SCHEDULED, STALLED, UNTIL, advance
+from simkv.engine.contract import DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
+from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.engine.vllm.state import build, empty
 from simkv.events.layout import EVENT
@@ -129,6 +130,26 @@ class VllmEngine:
             return order
         places = (int(self.counters.wait_head) + np.arange(n)) & (len(e.queue) - 1)
         return [int(r) for r in e.queue["waiting"][places]]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the state contradicts itself (see integrity.py)."""
+        from simkv.engine.vllm.integrity import check_integrity
+
+        check_integrity(self)
+
+    def why_stalled(self) -> str:
+        """What hangs, in words, after ``advance`` returned STALLED."""
+        c, usable = self.counters, self.settings.num_gpu_blocks - 1
+        waiting, running, free = int(c.wait_len), int(c.running), int(c.free)
+        if c.empty_schedules <= MAX_EMPTY_SCHEDULES:
+            return (
+                f"The engine preempts and recomputes without end: {int(c.preemptions):,} preemptions, and {running + waiting} requests"
+                f" do not finish in {usable:,} usable blocks. vLLM would go on like this for ever. Give it more blocks."
+            )
+        return (
+            f"Nothing can be scheduled any more: {waiting} requests wait, none runs, {free:,} of {usable:,} usable blocks are free,"
+            " and the first request needs more. vLLM would hang here. Give it more blocks or shorter requests."
+        )
 
     def generated(self) -> npt.NDArray[np.int32]:
         """Tokens generated per request so far, shape ``[n]``."""

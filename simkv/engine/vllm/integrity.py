@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from simkv.engine.contract import RUNNING, WAITING
 from simkv.engine.vllm.chain import chain_keys
 from simkv.engine.vllm.engine import VllmEngine
-from simkv.engine.vllm.layout import RUNNING, WAITING
 
 ENTRY = np.uint64(0xFFFF_FFFF)
 

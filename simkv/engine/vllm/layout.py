@@ -70,8 +70,6 @@ requests whose predecessor has ended."""
 ROW = _record(i4="req slot kind computed n sampled")
 BATCH = _record(f8="end", i8="rows turn number")
 
-NOT_ARRIVED, WAITING, RUNNING, FINISHED, ABORTED, REJECTED = range(6)
-STATUS = ("not arrived", "waiting", "running", "finished", "aborted", "rejected")
 NEW, RESUMED, CONTINUED = range(3)
 DENSE = -1
 """``retention`` of a sliding group that keeps every block (prefix_cache_retention_interval = null)."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkv.engine.contract import DONE, GROW, NOT_ARRIVED, PROCESSED, SCHEDULED, STALLED, UNTIL, WAITING
 from simkv.engine.vllm.compiled import entry, inline, kernel, splice
-from simkv.engine.vllm.layout import NOT_ARRIVED, WAITING
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, due_before, pop_timer, push_back
@@ -17,9 +17,6 @@ from simkv.engine.vllm.scheduler import schedule
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
 
-UNTIL, DONE, GROW, STALLED, SCHEDULED, PROCESSED = range(6)
-"""Why ``advance`` returned: time reached, nothing left, a log is full, nothing can ever be scheduled again; and with
-``pause``: after schedule(), after the output."""
 START, SCHEDULING_DONE = 0, 1
 MAX_EMPTY_SCHEDULES = 50
 LAST_INDEX = (1 << 31) - 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkv.engine.contract import ABORTED, FINISHED, REJECTED, RUNNING, WAITING
 from simkv.engine.vllm.compiled import inline, kernel
-from simkv.engine.vllm.layout import ABORTED, FINISHED, REJECTED, RUNNING, WAITING
 from simkv.engine.vllm.pool import clear_keys, emit
 from simkv.engine.vllm.queue import clock, remove_waiting, start_successors
 from simkv.engine.vllm.scheduler import free_slot, preempt

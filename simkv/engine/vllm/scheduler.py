@@ -5,9 +5,10 @@ Running requests first, in list order; the waiting queue only if nothing was pre
 
 from __future__ import annotations
 
+from simkv.engine.contract import RUNNING, WAITING
 from simkv.engine.vllm.compiled import inline, kernel, splice
 from simkv.engine.vllm.keys import block_keys
-from simkv.engine.vllm.layout import CONTINUED, NEW, RESUMED, RUNNING, WAITING
+from simkv.engine.vllm.layout import CONTINUED, NEW, RESUMED
 from simkv.engine.vllm.lookup import find_hit, no_hit
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, head, pop_head, push_front

@@ -14,6 +14,8 @@ BLOCK_KINDS = (
     kind.STORED,
     kind.STORED_EXTRA,
     kind.REMOVED_EXTRA,
+    kind.EVICTED,
+    kind.COPIED,
 )
 """Rows about one physical block."""
 
@@ -25,8 +27,18 @@ ARG_NAMES: dict[int, str] = {
     kind.SCHEDULED: "tokens",
     kind.SKIPPED: "null_blocks",
     kind.TRIMMED: "null_blocks",
+    kind.ADOPTED: "position",
+    kind.HOST_STORED: "chunk",
+    kind.HOST_REMOVED: "chunk",
+    kind.LOAD_STARTED: "blocks",
+    kind.LOADED: "blocks",
+    kind.STORE_STARTED: "chunks",
+    kind.WRITTEN: "blocks",
 }
 """Name of ``arg`` by kind; kinds that are not here have none."""
 
-GROUP_KINDS = (*BLOCK_KINDS, kind.STORE, kind.SKIPPED, kind.TRIMMED)
+GROUP_KINDS = (*BLOCK_KINDS, kind.STORE, kind.SKIPPED, kind.TRIMMED, kind.ADOPTED, kind.WRITTEN)
 """Rows that belong to a KV group."""
+
+KEY_KINDS = (kind.STORED, kind.STORED_EXTRA, kind.HOST_STORED)
+"""Rows that carry the next entry of the log's ``keys``."""

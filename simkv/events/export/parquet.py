@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simkv.events import layout as kind
-from simkv.events.export.columns import ARG_NAMES, BLOCK_KINDS, GROUP_KINDS
+from simkv.events.export.columns import ARG_NAMES, BLOCK_KINDS, GROUP_KINDS, KEY_KINDS
 from simkv.events.export.output import partial
 from simkv.events.layout import KIND_BITS, KIND_MASK, KIND_NAMES
 from simkv.events.log import EventLog
@@ -26,7 +25,7 @@ def write_parquet(log: EventLog, workload: Workload, target: Path, *, info: dict
     Columns: ``time`` (seconds, or the step index of a run in steps), ``replica``, ``step``, ``kind`` (dictionary),
     ``group``, ``request`` (the source's id, dictionary), ``request_index``, ``block`` (null where the row is not about
     a block), ``arg`` (what the kind says: tokens, hit tokens, full blocks; else null), ``key`` (64-bit chain key of
-    rows ``stored`` and ``stored_extra``, else null). The header of the log and ``info`` are in the schema's metadata
+    rows ``stored``, ``stored_extra`` and ``host_stored``, else null). The header of the log and ``info`` are in the schema's metadata
     under ``simkv``.
     """
     import pyarrow as pa
@@ -51,7 +50,7 @@ def write_parquet(log: EventLog, workload: Workload, target: Path, *, info: dict
     kinds, ids = pa.array(KIND_NAMES), pa.array([workload.id(i) for i in range(len(workload))], pa.string())
     is_block, has_group = np.isin(_KINDS, BLOCK_KINDS), np.isin(_KINDS, GROUP_KINDS)
     plain = np.isin(_KINDS, [k for k, name in ARG_NAMES.items() if name != "block"])
-    is_key = np.isin(_KINDS, (kind.STORED, kind.STORED_EXTRA))
+    is_key = np.isin(_KINDS, KEY_KINDS)
     used = 0
     with partial(target) as part, pq.ParquetWriter(part, schema, compression="zstd") as writer:
         for at in range(0, len(log.events), ROW_GROUP):

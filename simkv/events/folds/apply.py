@@ -30,7 +30,10 @@ BLOCK = np.dtype(
 SLOT = np.dtype([("req", "i4"), ("order", "i4")])
 TABLE = np.dtype([("length", "i4"), ("stored", "i4")])
 CURSOR = np.dtype(
-    [(name, "i8") for name in ("key", "free_slots", "admissions", "front", "front_req", "front_group", "store_at", "frame", "changed")]
+    [
+        (name, "i8")
+        for name in ("key", "free_slots", "admissions", "front", "front_req", "front_group", "store_at", "adopt_at", "frame", "changed")
+    ]
 )
 
 
@@ -45,6 +48,7 @@ class State(NamedTuple):
     lengths: np.ndarray  # TABLE[S*G]
     tables: np.ndarray  # i4[S*G, W]
     sliding: np.ndarray  # bool[G]
+    reserves: np.ndarray  # bool[1] the engine takes blocks before it writes to them and caches nothing
     changes: np.ndarray  # i4[N] blocks changed in this frame
 
 
@@ -58,6 +62,7 @@ def start(log: EventLog) -> tuple[np.void, State]:
     blocks["writer"], blocks["since"], blocks["touched"], blocks["evicted"] = -1, -1, -1, -1
     cursor = np.zeros(1, CURSOR).view(np.recarray)
     cursor[0].free_slots = live
+    cursor[0].adopt_at = -1
     slots = np.zeros(live, SLOT).view(np.recarray)
     slots["req"] = -1
     state = State(
@@ -69,6 +74,7 @@ def start(log: EventLog) -> tuple[np.void, State]:
         lengths=np.zeros(live * len(groups), TABLE).view(np.recarray),
         tables=np.empty((live * len(groups), int(h["max_blocks_per_request"])), np.int32),
         sliding=np.array([g["type"] == "sliding" for g in groups]),
+        reserves=np.array([bool(h.get("reserves", False))]),
         changes=np.zeros(n, np.int32),
     )
     return cursor[0], state
@@ -86,9 +92,12 @@ def mark(c, blocks, changes, b, turn):
 
 @inline
 def unlink(blocks, b):
+    """Take a block out of the free queue; a block outside it is linked to itself, and nothing happens."""
     block = blocks[b]
     blocks[block.prev].next = block.next
     blocks[block.next].prev = block.prev
+    block.next = b
+    block.prev = b
 
 
 @inline
@@ -143,12 +152,17 @@ def drop_request(s, c, req):
 
 @inline
 def take_block(s, c, req, group, b, turn):
-    """ALLOCATED, RECYCLED and HIT: one more entry of the request's table."""
+    """ALLOCATED, RECYCLED and HIT: one more entry of the request's table, or another in place of one (after ADOPTED)."""
     block = s.blocks[b]
     if block.ref == 0:
         unlink(s.blocks, b)
     block.ref += 1
-    append(s, table_of(s, c, req, group), b)
+    t = table_of(s, c, req, group)
+    if c.adopt_at >= 0:
+        s.tables[t, c.adopt_at] = b
+        c.adopt_at += 1
+    else:
+        append(s, t, b)
     mark(c, s.blocks, s.changes, b, turn)
 
 
@@ -156,6 +170,8 @@ def take_block(s, c, req, group, b, turn):
 def free_block(s, c, req, group, b, back):
     """Put a block at the tail, or at the head behind its predecessors of the same release."""
     s.blocks[b].ref = 0
+    if s.reserves[0]:
+        forget_key(s.blocks[b])
     if back:
         link_after(s.blocks, s.blocks[0].prev, b)
     else:
@@ -192,10 +208,20 @@ def apply_rows(s, c, events, keys, first, last, turn):
             take_block(s, c, req, group, b, turn)
             if kind == ev.HIT:
                 s.lengths[np.int64(s.slot_of[req]) * s.sliding.size + group].stored += 1
-        elif kind == ev.RECYCLED:
+            continue
+        if kind == ev.RECYCLED:
             forget_key(s.blocks[b])
             s.blocks[b].evicted = turn
             take_block(s, c, req, group, b, turn)
+            continue
+        c.adopt_at = -1
+        if kind == ev.EVICTED:
+            forget_key(s.blocks[b])
+            s.blocks[b].evicted = turn
+            link_after(s.blocks, s.blocks[0].prev, b)
+            mark(c, s.blocks, s.changes, b, turn)
+        elif kind == ev.ADOPTED:
+            c.adopt_at = b
         elif kind == ev.STORE:
             t = table_of(s, c, req, group)
             c.store_at = s.lengths[t].stored
@@ -212,8 +238,14 @@ def apply_rows(s, c, events, keys, first, last, turn):
             c.key += 1
             c.store_at += 1
             mark(c, s.blocks, s.changes, b, turn)
-        elif kind == ev.STORED_EXTRA:
+        elif kind == ev.STORED_EXTRA or kind == ev.HOST_STORED:
             c.key += 1
+        elif kind == ev.WRITTEN:
+            t = table_of(s, c, req, group)
+            for k in range(s.lengths[t].stored, b):
+                s.blocks[s.tables[t, k]].key = np.uint64(1)
+                mark(c, s.blocks, s.changes, np.int64(s.tables[t, k]), turn)
+            s.lengths[t].stored = b
         elif kind == ev.SKIPPED:
             t = table_of(s, c, req, group)
             for _ in range(b):

@@ -12,9 +12,9 @@ from simkv.events.folds.compiled import entry, inline
 from simkv.events.folds.pool import turn_starts
 from simkv.events.log import EventLog
 
-STATES = ("free", "cached", "in use", "shared", "null")
-"""``cached``: unreferenced, its content can still be hit."""
-FREE, CACHED, IN_USE, SHARED, NULL = range(5)
+STATES = ("free", "cached", "in use", "shared", "null", "reserved")
+"""``cached``: unreferenced, its content can still be hit. ``reserved``: taken, but nothing is written to it yet."""
+FREE, CACHED, IN_USE, SHARED, NULL, RESERVED = range(6)
 STATE_MASK = 7
 EVICTED = 8
 """Bit beside the state: the block's key left the cache in one of the turns the frame sums up."""
@@ -54,12 +54,12 @@ class BlockHistory:
 
 
 @inline
-def state_of(block, before, turn):  # type: ignore[no-untyped-def]
+def state_of(block, reserves, before, turn):  # type: ignore[no-untyped-def]
     """State and bits in a frame that sums up the turns ``before+1 … turn``."""
     if block.ref > 1:
         state = SHARED
     elif block.ref == 1:
-        state = IN_USE
+        state = RESERVED if reserves and block.key == 0 else IN_USE
     else:
         state = CACHED if block.key != 0 else FREE
     if block.evicted == turn:
@@ -96,7 +96,7 @@ def build(s, c, events, keys, firsts, frames, shown, first_frame, red, offsets, 
         reds = 0
         for i in range(c.changed):
             b = s.changes[i]
-            now = state_of(s.blocks[b], before, frames[frame])
+            now = state_of(s.blocks[b], s.reserves[0], before, frames[frame])
             if now & EVICTED:
                 red[reds] = b
                 reds += 1

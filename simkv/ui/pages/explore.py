@@ -7,7 +7,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from simkv.engine.resolve import Resolved, merge, resolve
+from simkv.engine.engines import merge
+from simkv.engine.resolve import Resolved, resolve
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.errors import SimkvError
 from simkv.ui import progress, replaying, resolved, sidebar, sources, text, view
