@@ -28,7 +28,7 @@ def simkv(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["replay"], ["conformance"], ["bench"], ["bench", "replay"], ["export"], ["app"], *([n] for n in LISTS)]
+    "command", [[], ["replay"], ["conformance"], ["bench"], ["bench", "replay"], ["export"], ["transfer"], ["app"], *([n] for n in LISTS)]
 )
 def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -36,7 +36,7 @@ def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) ->
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert "usage: simkv" in text
-    if command and command[0] in ("replay", "conformance", "export", "app"):
+    if command and command[0] in ("replay", "conformance", "export", "transfer", "app"):
         assert "examples:" in text
 
 
