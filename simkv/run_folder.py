@@ -43,8 +43,15 @@ class SavedRun:
         return EventLog.load(self.folder / "events")
 
     def digests(self) -> Digests:
-        """The engine's real block digests for this run's requests."""
-        resolved = self.info["resolved"]
+        """The engine's real block digests for this run's requests. Raises InputError for an engine whose digests are not known."""
+        resolved, engine = self.info["resolved"], self.info["settings"]["engine"]
+        if engine != "vllm":
+            raise InputError(
+                f"the run is of {engine}, whose block digests are not modelled",
+                file=str(self.folder),
+                expected="a run of vLLM for this format",
+                hint="--format parquet has the same events with their 64-bit keys",
+            )
         profile = resolved["profile"]
         return Digests(
             self.workload,

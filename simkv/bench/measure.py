@@ -10,14 +10,16 @@ from typing import Any
 
 from simkv.errors import EngineError
 from simkv.replay import replay
-from simkv.settings import EngineSettings
+from simkv.settings import Settings
 from simkv.workload.workload import Workload
 
 TOTALS = ("requests", "finished", "steps", "scheduled_tokens", "queries", "hits", "stored_blocks", "removed_blocks", "preemptions")
 
 
-def measure(load: Callable[[], Workload], settings: EngineSettings, *, repeat: int = 5, events: bool = False) -> dict[str, Any]:
-    """Time ``repeat`` replays of what ``load`` returns.
+def measure(
+    load: Callable[[], Workload], settings: Settings | Callable[[Workload], Settings], *, repeat: int = 5, events: bool = False
+) -> dict[str, Any]:
+    """Time ``repeat`` replays of what ``load`` returns, under settings that may depend on it.
 
     Returns:
         ``requests_per_s`` and ``steps_per_s`` (from the median wall time), ``wall_s`` and ``cpu_s`` of one replay
@@ -31,6 +33,8 @@ def measure(load: Callable[[], Workload], settings: EngineSettings, *, repeat: i
         started = time.perf_counter()
         workload = load()
         loads.append(time.perf_counter() - started)
+    if not isinstance(settings, Settings):
+        settings = settings(workload)
     first = replay(workload, settings, events=events)
     summary = first.summary()
     totals = {name: summary[name] for name in TOTALS}

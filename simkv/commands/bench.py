@@ -43,7 +43,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.repeat < 1:
         raise InputError(f"--repeat is {args.repeat}", expected="a whole number of at least 1")
-    result = measure(lambda: source.open_source(args), source.settings_for(args), repeat=args.repeat, events=args.events == "on")
+    result = measure(
+        lambda: source.open_source(args),
+        lambda workload: source.settings_for(args, workload),
+        repeat=args.repeat,
+        events=args.events == "on",
+    )
     if args.json:
         print(to_json(result))
         return OK

@@ -71,13 +71,14 @@ def _profiles() -> Rows:
 
 
 def _settings() -> Rows:
-    from simkv.settings import EngineSettings
+    from simkv.settings import ENGINES
 
     out = []
-    for f in dataclasses.fields(EngineSettings):
-        meta = f.metadata
-        allowed = "|".join(meta["choices"]) if "choices" in meta else f"{meta['min']}…{meta['max']}" if "min" in meta else ""
-        out.append({"name": f.name, "default": f.default, "allowed": allowed, "help": meta["help"]})
+    for engine, settings in ENGINES.items():
+        for f in dataclasses.fields(settings):
+            meta = f.metadata
+            allowed = "|".join(meta["choices"]) if "choices" in meta else f"{meta['min']}…{meta['max']}" if "min" in meta else ""
+            out.append({"engine": engine, "name": f.name, "default": f.default, "allowed": allowed, "help": meta["help"]})
     return out
 
 
@@ -138,14 +139,12 @@ def _show_profiles(rows: Rows) -> str:
 
 
 def _show_settings(rows: Rows) -> str:
-    shown = []
+    shown: dict[str, list[tuple[str, str, str, str]]] = {}
     for r in rows:
         default = "none" if r["default"] is None else str(r["default"]).lower() if isinstance(r["default"], bool) else str(r["default"])
-        shown.append((r["name"], "[]" if default == "()" else default, r["allowed"], r["help"]))
-    return (
-        table(shown, ("--set NAME=VALUE", "default", "allowed", "meaning"))
-        + "\n\nnone: the engine's own default for the model, GPU and workload."
-    )
+        shown.setdefault(r["engine"], []).append((r["name"], "[]" if default == "()" else default, r["allowed"], r["help"]))
+    parts = [f"--engine {name}\n\n" + table(rows, ("--set NAME=VALUE", "default", "allowed", "meaning")) for name, rows in shown.items()]
+    return "\n\n".join(parts) + "\n\nnone: the engine's own default for the model, GPU and workload."
 
 
 LISTS: dict[str, tuple[str, Callable[[], Rows], Callable[[Rows], str]]] = {

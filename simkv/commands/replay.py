@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     workload = source.open_source(args)
     load_s = time.perf_counter() - started
-    settings = source.settings_for(args)
+    settings = source.settings_for(args, workload)
     events = args.out is not None if args.events is None else args.events
     with watching() as watch:
         result = replay(workload, settings, events=events, progress=watch)
@@ -100,7 +100,7 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     if result.status != "complete":
         lines.append(f"This run is {result.status}: the figures cover the part that was replayed.")
     if result.workload.prompts_have_content:
-        counted = "looked up, each attempt anew as this release counts" if r.profile.stats_at_lookup else "at first admission"
+        counted = "looked up, each attempt anew as this release counts" if r.stats_at_lookup else "at first admission"
         hits = (percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens {counted}, whole run")
     else:
         hits = (NO_DATA, "the source says nothing about content")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkv.errors import InputError
+from simkv.settings import ENGINES, Settings, settings_class
 
 if TYPE_CHECKING:
-    from simkv.settings import EngineSettings
     from simkv.workload.workload import Workload
 
 GENERATOR = "generator:"
@@ -47,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The engine and its settings."""
     engine = parser.add_argument_group("the engine")
-    engine.add_argument("--engine", default="vllm", choices=("vllm",), help="whose decisions are made (default vllm)")
+    engine.add_argument(
+        "--engine",
+        choices=list(ENGINES),
+        help="whose decisions are made (default: the engine the file was recorded with, else vllm)",
+    )
     engine.add_argument(
         "--set",
         action="append",
@@ -76,11 +80,11 @@ def open_source(args: argparse.Namespace) -> Workload:
     return transform.repeat(overruled(workload, named), args.copies)
 
 
-def settings_for(args: argparse.Namespace) -> EngineSettings:
+def settings_for(args: argparse.Namespace, workload: Workload) -> Settings:
     """The engine's defaults with what ``--set`` says; settings recorded in the workload's file come in between later."""
-    from simkv.settings import EngineSettings
+    from simkv.engine.engines import recorded_engine
 
-    return EngineSettings(engine=args.engine).with_pairs(args.pairs)
+    return settings_class(args.engine or recorded_engine(workload))().with_pairs(args.pairs)
 
 
 def _read(text: str, args: argparse.Namespace) -> Workload:

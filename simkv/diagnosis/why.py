@@ -115,7 +115,7 @@ def _first_missing(run: Run, log: EventLog, req: int, hit: int, history: KeyHist
     size = s.groups[group].block_size or s.block_size
     block = hit // size
     count = (block + 1) * size // s.hash_block_size
-    mine = chain_keys(w, req, s.hash_block_size, lora_path=s.profile.lora_path_in_key, upto=count)
+    mine = chain_keys(w, req, s.hash_block_size, lora_path=s.lora_path_in_key, upto=count)
     admitted = history.admission[req]
     stores = history.stores(int(mine[-1]) ^ group_key(group), admitted)
     where = f"block {block} (tokens {block * size:,} to {(block + 1) * size - 1:,})"
@@ -193,7 +193,7 @@ def _namespace(run: Run, req: int) -> tuple[str, str, str]:
     if w.lora is None or w.lora[req] < 0:
         return salt, "", ""
     adapter = w.loras[w.lora[req]]
-    return salt, adapter.name, adapter.path if run.resolved.profile.lora_path_in_key else ""
+    return salt, adapter.name, adapter.path if run.resolved.lora_path_in_key else ""
 
 
 def _common_prefix(run: Run, req: int, history: KeyHistory) -> int:

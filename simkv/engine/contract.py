@@ -86,6 +86,14 @@ class Resolved(Protocol):
         """Requests that may run at once."""
 
     @property
+    def max_model_len(self) -> int:
+        """Longest prompt plus output that is accepted."""
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens one step may compute."""
+
+    @property
     def stats_at_lookup(self) -> bool:
         """Whether queries and hits are counted at every lookup, not once at admission."""
 

@@ -73,6 +73,11 @@ class Resolved:
         return self.profile.version
 
     @property
+    def token_budget(self) -> int:
+        """Tokens one step may compute."""
+        return self.max_num_batched_tokens
+
+    @property
     def stats_at_lookup(self) -> bool:
         """Whether queries and hits are counted at every lookup, not once at admission."""
         return self.profile.stats_at_lookup

@@ -50,7 +50,7 @@ def _content(shown: Shown, state: PoolState, block: int, with_digest: bool) -> l
         return [Fact("hash", "none: only full blocks are hashed", hint="block_hash is None until the block is full")]
     writer, position = int(state.writer[block]), int(state.position[block])
     facts = [Fact("hash", text.key_hex(int(state.key[block])), hint="64-bit key of the chain: parent, tokens, extra keys")]
-    if with_digest and writer >= 0:
+    if with_digest and writer >= 0 and shown.run.resolved.engine == "vllm":
         facts.append(
             Fact("digest", digest(shown, writer, position), hint=f"block_hash as the engine computes it ({shown.run.resolved.hash_algo})")
         )
@@ -104,7 +104,7 @@ def queue_fact(state: PoolState, block: int) -> Fact:
     queue = state.free_queue()
     at = np.flatnonzero(queue == block)
     if not len(at):
-        return Fact("queue", "not in the free queue")
+        return Fact("queue", "not in the free list: cached in the radix tree", hint="evicted when its leaf is the policy's next victim")
     before = int(at[0])
     verb = "dies" if state.key[block] else "taken"
     dies = "next to be taken" if before == 0 else f"{verb} after {text.counted(before, 'more allocation')}"
@@ -130,7 +130,7 @@ def parent_of(shown: Shown, state: PoolState, block: int) -> int | None:
     if writer < 0 or position <= 0:
         return None
     hashed = shown.run.resolved.hash_block_size
-    keys = chain_keys(shown.run.workload, writer, hashed, lora_path=shown.run.resolved.profile.lora_path_in_key)
+    keys = chain_keys(shown.run.workload, writer, hashed, lora_path=shown.run.resolved.lora_path_in_key)
     before = position * group_block_size(shown, group) // hashed - 1
     if before >= len(keys):
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from simkv.engine.resolve import Resolved
+from simkv.engine.contract import Resolved
+from simkv.engine.resolve import Resolved as VllmResolved
 from simkv.engine.step_time import StepTime
 from simkv.ui import text
 from simkv.workload.workload import ReadReport, Workload
@@ -15,14 +16,15 @@ def draw(resolved: Resolved, workload: Workload, step_time: StepTime) -> None:
     with st.popover("What follows from this", width="stretch"):
         tokens = resolved.num_gpu_blocks * resolved.block_size
         st.text(
-            f"{resolved.num_gpu_blocks:,} blocks × {resolved.block_size} tokens = {tokens:,} tokens of KV cache, "
-            "one block of it unusable (null block)."
+            f"{resolved.num_gpu_blocks:,} blocks × {text.counted(resolved.block_size, 'token')} = {tokens:,} tokens of KV cache, "
+            "one block of it unusable (null block, padding)."
         )
         st.text(
-            f"max_num_seqs {resolved.max_num_seqs:,}, max_num_batched_tokens {resolved.max_num_batched_tokens:,}, "
-            f"max_model_len {resolved.max_model_len:,}, "
-            f"async scheduling {'on' if resolved.async_scheduling else 'off'}, vLLM {resolved.profile.version} rules."
+            f"At most {text.counted(resolved.max_running, 'request')} at once, {resolved.token_budget:,} tokens a step, "
+            f"{resolved.max_model_len:,} tokens a request; {resolved.engine} {resolved.version} rules."
         )
+        if isinstance(resolved, VllmResolved):
+            st.text(f"Async scheduling {'on' if resolved.async_scheduling else 'off'}.")
         if resolved.capacity is not None:
             st.dataframe(
                 {

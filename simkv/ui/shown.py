@@ -202,7 +202,7 @@ def waiting_for(run: Run) -> str:
     steps, r = run.steps, run.resolved
     waits = steps["waiting"] > 0
     lost = np.where(waits, steps["duration"], 0.0)
-    full = steps["prefill"] + steps["decode"] >= 0.95 * r.max_num_batched_tokens
+    full = steps["prefill"] + steps["decode"] >= 0.95 * r.token_budget
     seats = steps["running"] >= r.max_running
     shares = {"compute": float(lost[full].sum()), "seats": float(lost[seats & ~full].sum()), "memory": float(lost[~seats & ~full].sum())}
     return max(shares, key=lambda name: shares[name])

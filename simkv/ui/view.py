@@ -40,7 +40,7 @@ def _body(shown: Shown) -> None:
             evicted=s.evicted,
             preemptions=s.preemptions,
             complete=shown.run.status == "complete",
-            at_lookup=shown.run.resolved.profile.stats_at_lookup,
+            at_lookup=shown.run.resolved.stats_at_lookup,
         )
         cards.draw(found)
     if shown.history is None:

@@ -150,9 +150,10 @@ def test_counts_of_the_legend_add_up_to_the_pool(page: Any, app: str) -> None:
     """An evicted block has been taken by somebody: it counts in its state, and once more as evicted."""
     board = ready(page, f"{app}/{SMALL}")
     counts = [int(t.replace(",", "")) for t in board.locator(".legend b").all_inner_texts()]
-    assert sum(counts[:5]) == 1500
+    assert sum(counts[:6]) == 1500
     assert counts[4] == 1
-    assert 0 < counts[5] <= sum(counts[1:4])
+    assert counts[5] == 0
+    assert 0 < counts[6] <= sum(counts[1:4])
 
 
 def test_a_recorded_file_sets_the_controls(page: Any, app: str) -> None:

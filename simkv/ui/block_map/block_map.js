@@ -1,5 +1,5 @@
 // Controls around the painter. Everything between two releases of the mouse happens here, without the server.
-const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "evicted in this frame"];
+const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null block", "reserved, not written", "evicted in this frame"];
 const remembered = new WeakMap();
 let wish = null; // what the server last wanted shown: a step, a block, a set of outlined blocks
 
@@ -69,10 +69,11 @@ class BlockMap {
       ...NAMES.map((name, i) => {
         const button = document.createElement("button");
         button.type = "button";
-        button.title = `Pick out: ${name}` + (i === 5 ? ". Red: in the shown step. Tinted: earlier in the frame. Counted beside the states." : "");
+        button.title = `Pick out: ${name}` + (i === RED ? ". Red: in the shown step. Tinted: earlier in the frame. Counted beside the states." : "");
         button.setAttribute("aria-pressed", this.painter.only === i);
         const [swatch, count] = [document.createElement("i"), document.createElement("b")];
         button.append(swatch, name, count);
+        button.hidden = i === RESERVED && !this.history.reserves;
         button.onclick = () => this.pickOut(i);
         return button;
       }),

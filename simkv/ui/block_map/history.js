@@ -1,8 +1,10 @@
 // The blob: u4 length of the JSON, JSON, then deflated: header <u4 n, T, K>, offsets u4[T], index u4[K], first u1[n], state u1[K],
 // pad to 8, times f8[T], frames u4[T].
-// A block's byte is its state (0 … 4) and two bits: its key left the cache within the frame, and in the very step shown.
+// A block's byte is its state (0 … 5) and two bits: its key left the cache within the frame, and in the very step shown.
 const KEYFRAME = 32;
-const KINDS = 6; // five states and, beside them, evicted within the frame
+const KINDS = 7; // six states and, beside them, evicted within the frame
+const RESERVED = 5;
+const RED = 6; // where the evicted ones are counted and coloured
 const STATE = 7;
 const EVICTED = 8;
 const EVICTED_NOW = 16;
@@ -43,7 +45,7 @@ class History {
     const count = new Uint32Array(KINDS);
     const add = (byte, one) => {
       count[byte & STATE] += one;
-      if (byte & EVICTED) count[5] += one;
+      if (byte & EVICTED) count[RED] += one;
     };
     for (let b = 0; b < n; b++) add(state[b], 1);
     this.counts = new Uint32Array(T * KINDS);
@@ -56,6 +58,7 @@ class History {
           add((state[b] = this.changes[k]), 1);
         }
       }
+      this.reserves ||= count[RESERVED] > 0; // only engines that reserve ahead have such blocks
       this.counts.set(count, t * KINDS);
       if (t % KEYFRAME === 0) this.keyframes.push(state.slice());
     }

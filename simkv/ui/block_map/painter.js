@@ -1,7 +1,7 @@
 // One pixel of a small picture per block, drawn enlarged: a step touches only the pixels that changed, zoom and pan cost nothing more.
 const PALETTES = {
-  light: ["#e4e8ee", "#8ec4e8", "#2f6db3", "#f0a202", "#5b5b5b", "#d1495b"],
-  dark: ["#242a33", "#3d6f96", "#6fb1f2", "#ffc247", "#9a9a9a", "#ff6b7f"],
+  light: ["#e4e8ee", "#8ec4e8", "#2f6db3", "#f0a202", "#5b5b5b", "#c9b6e4", "#d1495b"],
+  dark: ["#242a33", "#3d6f96", "#6fb1f2", "#ffc247", "#9a9a9a", "#6a5488", "#ff6b7f"],
 };
 const TINT = 0.35;
 const CELL_SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
@@ -53,11 +53,11 @@ class Painter {
     const colours = this.colours.map(rgb);
     const bytes = [...Array(32).keys()];
     const colour = (byte) => {
-      const [own, red] = [colours[byte & STATE] ?? base, colours[5]];
-      if (this.only >= 0 && this.only < 5) return own; // every block of a picked-out state looks the same
+      const [own, red] = [colours[byte & STATE] ?? base, colours[RED]];
+      if (this.only >= 0 && this.only < RED) return own; // every block of a picked-out state looks the same
       return byte & EVICTED_NOW ? red : byte & EVICTED ? mix(own, red, TINT) : own;
     };
-    const apart = (byte) => this.only >= 0 && (this.only === 5 ? !(byte & EVICTED) : (byte & STATE) !== this.only);
+    const apart = (byte) => this.only >= 0 && (this.only === RED ? !(byte & EVICTED) : (byte & STATE) !== this.only);
     const faded = (byte) => mix(base, colour(byte), 0.25);
     this.lut = Uint32Array.from(bytes, (byte) => pack(apart(byte) ? faded(byte) : colour(byte)));
     this.fadedLut = Uint32Array.from(bytes, (byte) => pack(faded(byte)));

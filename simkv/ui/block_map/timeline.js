@@ -13,18 +13,18 @@ function drawTimeline(canvas, history, painter) {
     for (let t = from; t < to; t++) for (let s = 0; s < KINDS; s++) sum[s] += counts[t * KINDS + s];
     columns.push(sum.map((v) => v / (to - from)));
   }
-  const most = columns.reduce((high, column) => Math.max(high, column[5]), 0);
+  const most = columns.reduce((high, column) => Math.max(high, column[RED]), 0);
   columns.forEach((column, x) => {
     let y = height;
-    for (const s of [2, 3, 1]) {
+    for (const s of [2, 3, RESERVED, 1]) {
       const part = (column[s] / n) * height;
       ctx.fillStyle = painter.colours[s];
       ctx.fillRect(x, y - part, 1, part);
       y -= part;
     }
-    if (column[5] > 0) {
-      ctx.fillStyle = painter.colours[5];
-      ctx.fillRect(x, 0, 1, Math.max(2, (height * 0.4 * column[5]) / most));
+    if (column[RED] > 0) {
+      ctx.fillStyle = painter.colours[RED];
+      ctx.fillRect(x, 0, 1, Math.max(2, (height * 0.4 * column[RED]) / most));
     }
   });
 }

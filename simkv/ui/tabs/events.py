@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from simkv.events import layout as ev
+from simkv.events.export.columns import BLOCK_KINDS
 from simkv.events.log import EventLog
 from simkv.ui import cursor, text
 from simkv.ui.shown import Shown
@@ -19,7 +20,7 @@ SENTENCES = {
     ev.ALLOCATED: "took block {arg} from the head of the free queue; it held nothing cached",
     ev.RECYCLED: "took block {arg} from the head of the free queue; its cached content was evicted",
     ev.HIT: "found block {arg} in the cache and holds it now",
-    ev.RELEASED: "let go of block {arg}; others still hold it",
+    ev.RELEASED: "let go of block {arg}, which others hold or the cache keeps",
     ev.FREED_FRONT: "let go of block {arg}, which went to the head of the free queue (next victim)",
     ev.FREED_BACK: "let go of block {arg}, which went to the tail of the free queue",
     ev.STORE: "has {arg} full blocks now; the new ones enter the prefix cache",
@@ -37,10 +38,18 @@ SENTENCES = {
     ev.FINISHED: "finished; its blocks were released",
     ev.ABORTED: "was aborted",
     ev.RESET_FAILED: "the reset of the prefix cache was refused: blocks are in use",
+    ev.EVICTED: "block {arg} was evicted from the radix tree and went to the tail of the free list",
+    ev.ADOPTED: "its table follows the cache from block {arg} on: duplicates were freed",
+    ev.HOST_STORED: "host chunk {arg} holds its content from now on",
+    ev.HOST_REMOVED: "host chunk {arg} was evicted",
+    ev.LOAD_STARTED: "ordered a copy of {arg} blocks from the host",
+    ev.LOADED: "{arg} blocks arrived from the host",
+    ev.STORE_STARTED: "ordered a copy of {arg} chunks to the host",
+    ev.HOST_CLEARED: "the host tier was emptied",
+    ev.COPIED: "wrote to a copy of a shared block: {arg}",
+    ev.WRITTEN: "has written {arg} blocks of its reservation",
 }
-BLOCK_EVENTS = frozenset(
-    (ev.ALLOCATED, ev.RECYCLED, ev.HIT, ev.RELEASED, ev.FREED_FRONT, ev.FREED_BACK, ev.STORED, ev.STORED_EXTRA, ev.REMOVED_EXTRA)
-)
+BLOCK_EVENTS = frozenset(BLOCK_KINDS)
 
 
 def sentence(kind: int, arg: int) -> str:

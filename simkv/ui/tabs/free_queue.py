@@ -31,9 +31,17 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
     }
 
 
+RELEASES = {
+    "sglang": "Content of the radix tree is not in this list: a released page stays cached beside it, and enters at the tail when its"
+    " leaf is evicted.",
+}
+
+
 def released(shown: Shown) -> str:
     """Where the release puts the blocks of a request that lets go of them, in words."""
     r = shown.run.resolved
+    if r.engine != "vllm":
+        return RELEASES.get(r.engine, "Released blocks go to the tail.")
     to_front = r.profile.unhashed_to_front if r.enable_prefix_caching else r.profile.caching_off_to_front
     if not r.enable_prefix_caching:
         return f"With caching off nothing is cached, and released blocks go to the {'head' if to_front else 'tail'}."

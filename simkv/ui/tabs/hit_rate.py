@@ -71,7 +71,7 @@ def figure(shown: Shown, step: int) -> Any:
 def draw(shown: Shown, step: int) -> None:
     """Draw the tab."""
     t = shown.timeline
-    each = ", every lookup of a waiting request counted anew as this release does" if shown.run.resolved.profile.stats_at_lookup else ""
+    each = ", every lookup of a waiting request counted anew as this release does" if shown.run.resolved.stats_at_lookup else ""
     best = " Level grey line: the whole run with a pool that never evicts." if math.isfinite(shown.ceiling) else ""
     st.caption(
         f"Hit rate = cached ÷ looked-up prompt tokens{each}. “{t.window_name}” is what a dashboard's rate() shows, “last 1,000 requests” "
