@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,6 +79,14 @@ def bytes_needed(resolved: Resolved, requests: int) -> tuple[int, int]:
     """Memory of this machine a replay fills at once: bytes per block of the pool, and bytes besides."""
     per_block, others = _entry(resolved.engine).bytes_needed(resolved, requests)
     return int(per_block), int(others)
+
+
+def is_compiled(engine: str) -> bool:
+    """Whether compiled code of this engine lies on disk."""
+    from simkv.jit import is_warm
+
+    module = import_module(f"simkv.engine.{PACKAGES[engine]}.compiled")
+    return is_warm(Path(str(module.__file__)).parent)
 
 
 def _entry(engine: str) -> Any:

@@ -58,6 +58,15 @@ class Settings:
             _check(f, getattr(self, f.name))
         self.check()
 
+    @property
+    def tokens_per_block(self) -> int:
+        """Tokens per block (SGLang: page)."""
+        return 1
+
+    def with_pool(self, blocks: int) -> Self | None:
+        """A copy with caching on and a pool of so many blocks; ``None`` for an engine that never keeps finished content."""
+        return None
+
     def check(self) -> None:
         """Refuse combinations that no single field can refuse. Raises SettingsError."""
 

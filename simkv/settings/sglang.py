@@ -65,6 +65,15 @@ class SglangSettings(Settings):
     )
     random_seed: int | None = setting(None, "seed of schedule_policy=random", min=0, max=(1 << 62))
 
+    @property
+    def tokens_per_block(self) -> int:
+        """Tokens per page."""
+        return self.page_size
+
+    def with_pool(self, blocks: int) -> SglangSettings:
+        """A copy with the radix cache on and so many pages, the padding page included."""
+        return self.replace(max_total_tokens=(blocks - 1) * self.page_size, disable_radix_cache=False)
+
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """A mapping given for radix_eviction_policy_config becomes its JSON text."""

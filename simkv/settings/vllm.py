@@ -102,6 +102,15 @@ class EngineSettings(Settings):
             raise SettingsError("prefix_cache_retention_interval", r, allowed)
 
     @property
+    def tokens_per_block(self) -> int:
+        """Tokens per block."""
+        return self.block_size
+
+    def with_pool(self, blocks: int) -> EngineSettings:
+        """A copy with prefix caching on and so many blocks, the null block included."""
+        return self.replace(num_gpu_blocks=blocks, enable_prefix_caching=True)
+
+    @property
     def groups(self) -> tuple[KVGroup, ...]:
         """The KV groups with their block sizes filled in."""
         given = self.hybrid or ((KVGroup("sliding", self.sliding_window),) if self.sliding_window else (KVGroup(),))

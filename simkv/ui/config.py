@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simkv.settings import EngineSettings
+from simkv.settings import EngineSettings, Settings
 from simkv.workload.workload import Workload
 
 SALTS = {"as recorded": "keep", "off": "off", "per tenant": "per tenant", "per session": "per session"}
@@ -41,7 +41,7 @@ class Config:
     limit: int | None = None
     salts: str = "keep"
     speed: float = 1.0
-    settings: EngineSettings = field(default_factory=EngineSettings)
+    settings: Settings = field(default_factory=EngineSettings)
 
     @property
     def source_digest(self) -> str:
@@ -58,7 +58,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def cost(workload: Workload, settings: EngineSettings, measured_rate: float = 2.5e6) -> float:
+def cost(workload: Workload, settings: Settings, measured_rate: float = 2.5e6) -> float:
     """Rough seconds a replay takes: blocks touched and tokens decoded over what one core does per second."""
-    blocks = float(workload.num_prompt.sum(dtype=np.int64)) / settings.block_size
+    blocks = float(workload.num_prompt.sum(dtype=np.int64)) / settings.tokens_per_block
     return (2 * blocks + float(workload.num_output.sum(dtype=np.int64)) / 4) / measured_rate

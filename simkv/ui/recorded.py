@@ -11,7 +11,7 @@ from simkv.errors import SettingsError
 from simkv.settings import EngineSettings
 from simkv.ui import text
 
-_OPEN, _BEFORE = "_recorded_source", "_before_recorded"
+_OPEN, _BEFORE, _ENGINE_OF = "_recorded_source", "_before_recorded", "_recorded_engine"
 
 
 def control_values(engine: Mapping[str, Any], controls: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,6 +51,13 @@ def take_over(source: str, engine: Mapping[str, Any], controls: Mapping[str, Any
     state[_OPEN], state[_BEFORE] = now, {name: state.get(name, controls[name]) for name in wanted}
     for name, value in wanted.items():
         state[name] = value
+
+
+def take_over_engine(source: str, engine: str | None) -> None:
+    """Choose the engine whose settings a newly opened file records. To be called before the choice is drawn."""
+    if engine is not None and st.session_state.get(_ENGINE_OF) != source:
+        st.session_state["engine"] = engine
+    st.session_state[_ENGINE_OF] = source if engine is not None else ""
 
 
 def draw(engine: Mapping[str, Any], controls: Mapping[str, Any]) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 
 from simkv import warm
-from simkv.engine.vllm import compiled
+from simkv.engine.engines import is_compiled
 from simkv.errors import SimkvError
-from simkv.jit import is_warm
 from simkv.replay import Run, replay
 from simkv.ui.config import Config
 from simkv.ui.run_store import Job
@@ -22,12 +20,12 @@ MAX_CEILING_BLOCKS = 4_000_000
 SMALL_S = 1.5
 """A replay expected to be shorter than this starts by itself."""
 
-_warm_now = False
+_warm_now: set[str] = set()
 
 
-def needs_compiling() -> bool:
-    """Whether the first replay of this process must compile the engine (10 to 20 s, once per machine)."""
-    return not _warm_now and not is_warm(Path(compiled.__file__).parent)
+def needs_compiling(engine: str) -> bool:
+    """Whether the first replay of this engine must compile it (10 to 20 s, once per machine)."""
+    return engine not in _warm_now and not is_compiled(engine)
 
 
 def work(job: Job, workload: Workload, config: Config) -> Shown:
@@ -36,11 +34,11 @@ def work(job: Job, workload: Workload, config: Config) -> Shown:
     Raises:
         SimkvError: what the engine or the settings refuse.
     """
-    global _warm_now
-    beside = warm.folds_beside() if needs_compiling() else None
+    engine = config.settings.engine
+    beside = warm.folds_beside() if needs_compiling(engine) else None
     job.phase = "compiling" if beside else "replaying"
     run = replay(workload, config.settings, events=True, progress=job.report, max_events=MAX_EVENTS)
-    _warm_now = True
+    _warm_now.add(engine)
     job.phase = "folding"
     if beside:
         beside.wait()
@@ -57,8 +55,10 @@ def _ceiling(job: Job, run: Run) -> tuple[float, int]:
     if not run.steps["removed"].any() and run.resolved.enable_prefix_caching:
         prompts, hits = from_cache(run)
         return (hits / prompts if prompts else math.nan), run.resolved.num_gpu_blocks
-    settings = run.settings.replace(num_gpu_blocks=blocks, enable_prefix_caching=True)
     try:
+        settings = run.settings.with_pool(blocks)
+        if settings is None:
+            return math.nan, 0
         # run.settings already hold what the file records; without this its enable_prefix_caching=False would win again.
         workload = dataclasses.replace(run.workload, engine={})
         best = replay(workload, settings, run.step_time, events=False, progress=lambda _: not job.cancelled.is_set())

@@ -8,28 +8,21 @@ from typing import Any
 
 import streamlit as st
 
-from simkv.engine.profiles import profiles
 from simkv.errors import SimkvError
-from simkv.hardware import gpus, models
 from simkv.settings import EngineSettings
-from simkv.ui import recorded as recorded_settings
-from simkv.ui import sources
+from simkv.ui import engine_controls, sources
 from simkv.ui.config import SALTS, SPEEDS, Config
-from simkv.ui.recorded import with_value
 from simkv.workload.registry import formats
 from simkv.workload.workload import Workload
 
 BIND: Any = "query-params"
 KINDS = ("Trace", "Generator", "Upload")
 LIMITS = ("100", "250", "500", "1000", "2000", "4000", "8000", "all")
-BLOCK_SIZES = (8, 16, 32, 64, 128, 256, 512)
 UPLOAD_TYPES = ["jsonl", "json", "csv", "gz", "txt"]
 MAX_UPLOAD_MB = 200
 
 DEFAULT_TRACE = "Claude Code"
 DEFAULT_LIMIT = "250"
-DEFAULT_UTILIZATION = 0.92
-DEFAULT_BLOCKS = 16_384
 DEFAULT_GENERATOR_REQUESTS = 1_000
 
 
@@ -44,7 +37,7 @@ class Chosen:
 def opening() -> Config:
     """What the controls say before anybody has touched them."""
     base = EngineSettings()
-    settings = base.replace(block_size=16, gpu_memory_utilization=DEFAULT_UTILIZATION, tensor_parallel_size=1)
+    settings = base.replace(block_size=16, gpu_memory_utilization=engine_controls.DEFAULT_UTILIZATION, tensor_parallel_size=1)
     return Config("trace", sources.TRACES[DEFAULT_TRACE][0], limit=int(DEFAULT_LIMIT), settings=settings)
 
 
@@ -72,7 +65,7 @@ def draw() -> Chosen:
         "arrival speed", list(SPEEDS), "1×", key="speed", bind=BIND, help="The same requests, coming faster or slower than recorded."
     )
     recorded = dict(workload.engine) if workload is not None else {}
-    settings = _engine(f"{base.kind} {base.name} {base.content}" if base else "", recorded)
+    settings = engine_controls.draw(f"{base.kind} {base.name} {base.content}" if base else "", recorded)
     if base is None:
         return Chosen(None)
     return Chosen(
@@ -172,97 +165,3 @@ def _upload() -> tuple[Config | None, bytes | None]:
     data = file.getvalue()
     content = hashlib.sha256(data).hexdigest()[:20]
     return Config("upload", file.name, (("format", None if chosen == "auto" else chosen), ("skip_bad_rows", skip)), content, limit), data
-
-
-CONTROLS: dict[str, Any] = {
-    "block_size": 16,
-    "memory": "GPU",
-    "model": EngineSettings().model,
-    "gpu": EngineSettings().gpu,
-    "tensor_parallel_size": 1,
-    "gpu_memory_utilization": DEFAULT_UTILIZATION,
-    "num_gpu_blocks": DEFAULT_BLOCKS,
-    "max_num_seqs": None,
-    "max_num_batched_tokens": None,
-    "max_model_len": None,
-    "enable_prefix_caching": True,
-    "enable_chunked_prefill": True,
-    "policy": "fcfs",
-    "watermark": 0.0,
-    "engine_version": EngineSettings().engine_version,
-}
-"""The engine's controls by name, with what they say before anybody has touched them."""
-
-
-def _engine(source: str, recorded: dict[str, Any]) -> EngineSettings:
-    """The engine's controls over what the source records."""
-    recorded_settings.take_over(source, recorded, CONTROLS)
-    st.subheader("Engine", anchor=False)
-    recorded_settings.draw(recorded, CONTROLS)
-    changes: dict[str, Any] = {}
-    told = recorded_settings.control_values(recorded, CONTROLS)
-    sizes = with_value(BLOCK_SIZES, told.get("block_size"))
-    changes["block_size"] = st.select_slider(
-        "block_size", sizes, CONTROLS["block_size"], key="block_size", bind=BIND, help="Tokens per KV block (--block-size)."
-    )
-    changes.update(_memory(told))
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
-        most = 65536 if name == "max_num_seqs" else 1 << 24
-        changes[name] = st.number_input(name, 1, most, CONTROLS[name], key=name, bind=BIND, placeholder="vLLM's default")
-    with st.expander("More"):
-        changes.update(_more(told))
-    return EngineSettings.from_mapping({**recorded, **changes})
-
-
-def _memory(told: dict[str, Any]) -> dict[str, Any]:
-    memory = st.segmented_control("Memory", ("GPU", "blocks"), default="GPU", required=True, key="memory", bind=BIND, width="stretch")
-    changes: dict[str, Any] = {}
-    if memory == "GPU":
-        names, cards = with_value(tuple(models()), told.get("model")), with_value(tuple(gpus()), told.get("gpu"))
-        changes["num_gpu_blocks"] = None
-        changes["model"] = st.selectbox("model", names, names.index(CONTROLS["model"]), key="model", bind=BIND)
-        changes["gpu"] = st.selectbox("GPU", cards, cards.index(CONTROLS["gpu"]), key="gpu", bind=BIND)
-        counts = with_value((1, 2, 4, 8, 16), told.get("tensor_parallel_size"))
-        changes["tensor_parallel_size"] = st.select_slider("tensor_parallel_size", counts, 1, key="tensor_parallel_size", bind=BIND)
-        asked = told.get("gpu_memory_utilization", DEFAULT_UTILIZATION)
-        changes["gpu_memory_utilization"] = st.slider(
-            "gpu_memory_utilization",
-            min(0.3, asked),
-            max(0.98, asked),
-            DEFAULT_UTILIZATION,
-            0.01,
-            key="gpu_memory_utilization",
-            bind=BIND,
-        )
-    else:
-        changes["num_gpu_blocks"] = int(
-            st.number_input(
-                "num_gpu_blocks", 2, 1 << 24, DEFAULT_BLOCKS, 1024, key="num_gpu_blocks", bind=BIND, help="The null block included."
-            )
-        )
-    return changes
-
-
-def _more(told: dict[str, Any]) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    changes["max_model_len"] = st.number_input(
-        "max_model_len",
-        1,
-        1 << 24,
-        None,
-        key="max_model_len",
-        bind=BIND,
-        placeholder="the longest request",
-        help="Longer requests are rejected. Memory must hold one request of this length, or vLLM does not start.",
-    )
-    changes["enable_prefix_caching"] = st.toggle("enable_prefix_caching", True, key="enable_prefix_caching", bind=BIND)
-    changes["enable_chunked_prefill"] = st.toggle("enable_chunked_prefill", True, key="enable_chunked_prefill", bind=BIND)
-    changes["policy"] = st.segmented_control("policy", ("fcfs", "priority"), default="fcfs", required=True, key="policy", bind=BIND)
-    most = max(0.3, told.get("watermark", 0.0))
-    changes["watermark"] = st.slider(
-        "watermark", 0.0, most, 0.0, 0.01, key="watermark", bind=BIND, help="Share of blocks an admission leaves free."
-    )
-    versions = with_value(tuple(p.version for p in profiles()), told.get("engine_version"))
-    newest = versions.index(EngineSettings().engine_version)
-    changes["engine_version"] = st.selectbox("engine_version (vLLM)", versions, newest, key="engine_version", bind=BIND)
-    return changes

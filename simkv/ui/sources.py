@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from simkv.engine.engines import overruled
+from simkv.engine.engines import for_engine, overruled
 from simkv.errors import InputError
-from simkv.settings import EngineSettings
+from simkv.settings import settings_from
 from simkv.ui.config import Config
 from simkv.workload.bundled import bundled
 from simkv.workload.registry import read_bytes, read_workload
@@ -64,7 +64,8 @@ def asked(config: Config, data: bytes | None = None) -> Workload:
     """
     workload = with_salts(workload_of(config, data), config.salts)
     if workload.engine:
-        mine, recorded = config.settings.to_mapping(), EngineSettings.from_mapping(workload.engine).to_mapping()
+        workload, _ = for_engine(workload, config.settings)
+        mine, recorded = config.settings.to_mapping(), settings_from(workload.engine).to_mapping() if workload.engine else {}
         workload = overruled(workload, [name for name in workload.engine if mine[name] != recorded[name]])
     return workload if config.speed == 1.0 else stretch(workload, 1 / config.speed)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from simkv.engine.engines import merge
-from simkv.engine.resolve import Resolved, resolve
+from simkv.engine.contract import Resolved
+from simkv.engine.engines import merge, resolve_for
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.errors import SimkvError
 from simkv.ui import progress, replaying, resolved, sidebar, sources, text, view
@@ -34,7 +34,7 @@ def page() -> None:
             _nothing_chosen()
             return
         workload = sources.asked(chosen.config, chosen.data)
-        found = resolve(chosen.config.settings, workload)
+        found = resolve_for(chosen.config.settings, workload)
         step_time = for_workload(workload, merge(chosen.config.settings, workload))
     except SimkvError as problem:
         _problem(problem)
