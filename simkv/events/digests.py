@@ -64,13 +64,13 @@ def hasher(algo: str) -> Hasher:
     return HASHERS[algo]
 
 
-def none_hash(algo: str) -> bytes:
+def none_hash(algo: str, hash_seed: str | None = None) -> bytes:
     """Parent of a prompt's first block.
 
-    Fixed since vLLM 0.29. Older releases drew it at random in each process unless PYTHONHASHSEED was set, so their
-    digests cannot be foretold; simkv uses the fixed value for them as well.
+    Fixed since vLLM 0.29 unless PYTHONHASHSEED (``hash_seed``) is set. Older releases drew it at random in each process
+    without one, so their digests cannot be foretold; simkv uses the fixed value for them as well.
     """
-    return hasher(algo)("vllm-none-hash")
+    return hasher(algo)("vllm-none-hash" if hash_seed is None else hash_seed)
 
 
 class Digests:
@@ -82,6 +82,7 @@ class Digests:
         algo: ``prefix_caching_hash_algo``.
         tagged: extra keys carry their kind, as since vLLM 0.31 (``Profile.tagged_extra_keys``).
         lora_path: the adapter's path is hashed along with its name (``Profile.lora_path_in_key``).
+        root: parent of first blocks where it is known to be another than :func:`none_hash`.
         keep: how many requests' digests to keep.
     """
 
@@ -93,10 +94,11 @@ class Digests:
         *,
         tagged: bool = True,
         lora_path: bool = True,
+        root: bytes | None = None,
         keep: int = 512,
     ) -> None:
         self.workload, self.block_size = workload, hash_block_size
-        self._hash, self._none = hasher(algo), none_hash(algo)
+        self._hash, self._none = hasher(algo), none_hash(algo) if root is None else root
         self._tagged, self._lora_path, self._keep = tagged, lora_path, keep
         self._known: OrderedDict[int, tuple[tuple[bytes, ...], I4]] = OrderedDict()
 

@@ -26,7 +26,10 @@ class TierRates:
 def tier_rates(queries: int, hits: int, external_queries: int, external_hits: int) -> TierRates:
     """Rates from the engine's four counters (tokens)."""
     return TierRates(
-        _share(hits, queries), _share(external_hits, external_queries), _share(external_hits, queries), _share(hits + external_hits, queries)
+        _share(hits, queries),
+        _share(external_hits, external_queries),
+        _share(external_hits, queries),
+        _share(hits + external_hits, queries),
     )
 
 
