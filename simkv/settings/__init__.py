@@ -8,11 +8,22 @@ from typing import Any
 from simkv.errors import SettingsError
 from simkv.settings.base import Settings, parse_value
 from simkv.settings.sglang import SglangSettings
+from simkv.settings.v0 import V0Settings
 from simkv.settings.vllm import EngineSettings, KVGroup
 
-__all__ = ["ENGINES", "EngineSettings", "KVGroup", "Settings", "SglangSettings", "parse_value", "settings_class", "settings_from"]
+__all__ = [
+    "ENGINES",
+    "EngineSettings",
+    "KVGroup",
+    "Settings",
+    "SglangSettings",
+    "V0Settings",
+    "parse_value",
+    "settings_class",
+    "settings_from",
+]
 
-ENGINES: dict[str, type[Settings]] = {"vllm": EngineSettings, "sglang": SglangSettings}
+ENGINES: dict[str, type[Settings]] = {"vllm": EngineSettings, "sglang": SglangSettings, "vllm-v0": V0Settings}
 """Every engine by the name that ``--engine`` takes."""
 
 

@@ -161,6 +161,7 @@ def take_block(s, c, req, group, b, turn):
     if c.adopt_at >= 0:
         s.tables[t, c.adopt_at] = b
         c.adopt_at += 1
+        s.lengths[t].length = max(s.lengths[t].length, c.adopt_at)
     else:
         append(s, t, b)
     mark(c, s.blocks, s.changes, b, turn)
