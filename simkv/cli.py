@@ -16,13 +16,14 @@ from simkv.commands import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
 from simkv.commands.text import visible
 from simkv.errors import SimkvError
 
-COMMANDS = ("replay", "conformance", "bench", "export", "transfer", "app", "lists")
+COMMANDS = ("replay", "compare", "conformance", "bench", "export", "transfer", "app", "lists")
 
 EPILOG = """\
 start here:
   simkv app                                        the app, in a browser, on this machine only
   simkv replay mooncake                            replay an hour of recorded traffic and say what the cache did
   simkv replay my_trace.jsonl --set num_gpu_blocks=20000 --set block_size=32
+  simkv compare mooncake default kv_cache_dtype=fp8     the same traffic with up to four settings, and why they differ
   simkv settings                                   what --set takes
   simkv traces                                     the traces that come with simkv
 

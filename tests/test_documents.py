@@ -39,7 +39,7 @@ def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
     lines = command_lines()
     assert {words[0] for words in lines} >= {"replay", "export", "conformance", "bench", "settings", "traces", "generators", "formats"}
     for words in lines:
-        few = ["--limit", MOST] if words[0] in ("replay", "bench") else []
+        few = ["--limit", MOST] if words[0] in ("replay", "compare", "bench") else []
         few += ["--repeat", "1"] if words[0] == "bench" else []
         code = main([*words, *few])
         out, err = capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from simkv.events import layout as ev
 from simkv.events.log import EventLog
 from simkv.replay import Run
 from simkv.workload.workload import Workload
+
+_ROW_BITS = 32
+_ROW = (1 << _ROW_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,9 @@ class KeyHistory:
         self._stored, keys = keyed[device], np.asarray(log.keys)[: len(keyed)][device]
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
-        self._gone = np.flatnonzero((kind == ev.RECYCLED) | (kind == ev.CLEARED) | (kind == ev.EVICTED))
+        self._cleared = np.flatnonzero(kind == ev.CLEARED)
+        gone = np.flatnonzero((kind == ev.RECYCLED) | (kind == ev.EVICTED))
+        self._gone = np.sort(self._place(log.events["arg"][gone], gone))
         self._firsts = np.append(log.steps["first_event"], len(log.events))
         admitted = np.flatnonzero(kind == ev.ADMITTED)
         owner = np.asarray(log.events["req"])
@@ -69,9 +75,17 @@ class KeyHistory:
     def removal(self, stored: int, before: int) -> int | None:
         """Row that took the block stored at row ``stored`` out of the cache, before row ``before``."""
         block = self.log.events["arg"][stored]
-        rows = self._gone[np.searchsorted(self._gone, stored) : np.searchsorted(self._gone, before)]
-        hit = rows[(self.log.events["arg"][rows] == block) | ((self.log.events["kind"][rows] & ev.KIND_MASK) == ev.CLEARED)]
-        return int(hit[0]) if len(hit) else None
+        at = np.searchsorted(self._gone, self._place(block, stored))
+        evicted = self._gone[at] & _ROW if at < len(self._gone) and self._gone[at] >> _ROW_BITS == block else before
+        at = np.searchsorted(self._cleared, stored)
+        cleared = self._cleared[at] if at < len(self._cleared) else before
+        first = min(int(evicted), int(cleared))
+        return first if first < before else None
+
+    @staticmethod
+    def _place(block: Any, row: Any) -> Any:
+        """Block and row as one number, so that the next row of a block is found by bisection."""
+        return np.asarray(block, np.int64) << _ROW_BITS | row
 
     def turn(self, row: int) -> int:
         """Turn in which a row was written."""
