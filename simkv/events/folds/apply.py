@@ -32,7 +32,19 @@ TABLE = np.dtype([("length", "i4"), ("stored", "i4")])
 CURSOR = np.dtype(
     [
         (name, "i8")
-        for name in ("key", "free_slots", "admissions", "front", "front_req", "front_group", "store_at", "adopt_at", "frame", "changed")
+        for name in (
+            "key",
+            "free_slots",
+            "admissions",
+            "front",
+            "front_req",
+            "front_group",
+            "store_at",
+            "adopt_at",
+            "adopt_table",
+            "frame",
+            "changed",
+        )
     ]
 )
 
@@ -158,7 +170,7 @@ def take_block(s, c, req, group, b, turn):
         unlink(s.blocks, b)
     block.ref += 1
     t = table_of(s, c, req, group)
-    if c.adopt_at >= 0:
+    if c.adopt_at >= 0 and c.adopt_table == t:
         s.tables[t, c.adopt_at] = b
         c.adopt_at += 1
         s.lengths[t].length = max(s.lengths[t].length, c.adopt_at)
@@ -223,6 +235,7 @@ def apply_rows(s, c, events, keys, first, last, turn):
             mark(c, s.blocks, s.changes, b, turn)
         elif kind == ev.ADOPTED:
             c.adopt_at = b
+            c.adopt_table = table_of(s, c, req, group)
         elif kind == ev.STORE:
             t = table_of(s, c, req, group)
             c.store_at = s.lengths[t].stored
