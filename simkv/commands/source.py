@@ -90,7 +90,7 @@ def settings_for(args: argparse.Namespace, workload: Workload) -> Settings:
 def _read(text: str, args: argparse.Namespace) -> Workload:
     from simkv.workload.registry import read_workload
 
-    path, name = _path(text)
+    path, name = path_of(text)
     workload = read_workload(
         path,
         format=args.format,
@@ -102,7 +102,7 @@ def _read(text: str, args: argparse.Namespace) -> Workload:
     return workload if name is None else replace(workload, name=name)
 
 
-def _path(text: str) -> tuple[Path, str | None]:
+def path_of(text: str) -> tuple[Path, str | None]:
     """Where the source lies, and its name if it is a bundled trace. A file of that name comes first."""
     path = Path(text).expanduser()
     if path.exists():

@@ -7,12 +7,14 @@ from typing import Any
 
 from simkv.errors import SettingsError
 from simkv.settings.base import Settings, parse_value
+from simkv.settings.contiguous import ContiguousSettings
 from simkv.settings.sglang import SglangSettings
 from simkv.settings.v0 import V0Settings
 from simkv.settings.vllm import EngineSettings, KVGroup
 
 __all__ = [
     "ENGINES",
+    "ContiguousSettings",
     "EngineSettings",
     "KVGroup",
     "Settings",
@@ -23,7 +25,12 @@ __all__ = [
     "settings_from",
 ]
 
-ENGINES: dict[str, type[Settings]] = {"vllm": EngineSettings, "sglang": SglangSettings, "vllm-v0": V0Settings}
+ENGINES: dict[str, type[Settings]] = {
+    "vllm": EngineSettings,
+    "sglang": SglangSettings,
+    "vllm-v0": V0Settings,
+    "contiguous": ContiguousSettings,
+}
 """Every engine by the name that ``--engine`` takes."""
 
 

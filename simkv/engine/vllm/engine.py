@@ -60,12 +60,12 @@ class VllmEngine:
             self.state = e._replace(log=empty(1, EVENT), log_blocks=np.zeros(1, np.int32), log_keys=np.zeros(1, np.uint64))
         elif self.config.log:
             self.state = e._replace(
-                log=_larger(e.log, int(c.logged_rows), need),
-                log_blocks=_larger(e.log_blocks, int(c.logged_blocks), need),
-                log_keys=_larger(e.log_keys, int(c.logged_keys), need),
+                log=larger(e.log, int(c.logged_rows), need),
+                log_blocks=larger(e.log_blocks, int(c.logged_blocks), need),
+                log_keys=larger(e.log_keys, int(c.logged_keys), need),
             )
-        steps = _larger(e.steps, int(c.logged_steps), 1)
-        gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
+        steps = larger(e.steps, int(c.logged_steps), 1)
+        gaps = larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
         self.state = self.state._replace(steps=steps, gaps=gaps)
 
     @property
@@ -160,7 +160,7 @@ class VllmEngine:
         return out
 
 
-def _larger(array: Any, used: int, need: int) -> Any:
+def larger(array: Any, used: int, need: int) -> Any:
     """The array if ``need`` more fit, else a copy of twice the length or more."""
     if used + need <= len(array):
         return array

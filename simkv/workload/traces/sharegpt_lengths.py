@@ -15,7 +15,7 @@ import numpy as np
 from simkv.errors import InputError
 from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, kind
 from simkv.workload.source import Options, Source, broken_json, gc_paused
-from simkv.workload.workload import RUN, Workload
+from simkv.workload.workload import I8, RUN, Workload
 
 ANSWERS = ("gpt", "assistant", "chatgpt", "model", "bing", "bard")
 
@@ -48,6 +48,25 @@ def read(source: Source, options: Options) -> Workload:
     if silent:
         tally.notes.append(f"{silent} chats without an answer to anything make no request.")
     return _workload(source.name, np.array(requests), tuple(chats), options, tally)
+
+
+def first_pairs(source: Source) -> tuple[I8, I8]:
+    """Tokens of the first and of the second message of every chat that has two, whoever wrote them.
+
+    That is the sample vLLM's serving benchmark draws from ShareGPT (vllm/benchmarks/datasets: prompt and answer are a
+    conversation's first two messages). Shapes ``[chats]``, in order of the file.
+
+    Raises:
+        InputError: with line and field for a row that cannot be used.
+    """
+    pairs = []
+    with gc_paused():
+        for line, text in source.lines():
+            _, turns = _turns(text, Where(source.name, line))
+            if len(turns) >= 2:
+                pairs.append((turns[0][1], turns[1][1]))
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
 
 
 def _workload(name: str, table: Any, chats: tuple[str, ...], options: Options, tally: Tally) -> Workload:

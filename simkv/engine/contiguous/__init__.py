@@ -1,0 +1,1 @@
+"""Contiguous KV memory: the baselines of the PagedAttention paper (SOSP'23)."""

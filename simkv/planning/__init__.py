@@ -1,0 +1,1 @@
+"""What to decide, from lengths, runs and settings."""
