@@ -28,6 +28,7 @@ def warm_folds() -> None:
     from simkv.engine.vllm.chain import chain_keys
     from simkv.events.folds.block_map import block_history
     from simkv.events.folds.pool import PoolFold
+    from simkv.events.folds.waste import uses
     from simkv.events.layout import EVENT, STEP
     from simkv.events.log import EventLog
     from simkv.workload.generators import generate
@@ -37,6 +38,7 @@ def warm_folds() -> None:
     log = EventLog.of_events(np.zeros(0, EVENT), np.zeros(0, np.uint64), np.zeros(1, STEP), header)
     PoolFold(log).seek(0)
     block_history(log)
+    uses(log, np.zeros(0, np.int64), None)
     chain_keys(generate("shared_system_prompt", requests=4), 0, 16)
 
 
