@@ -22,7 +22,9 @@ MOST_SEQUENCES = 8
 class V0Settings(Settings):
     """Settings of one vLLM V0 replica. ``None`` means the engine's own default for the model, GPU and workload.
 
-    ``n`` to ``beam_seed`` are sampling parameters in vLLM; here they hold for every request of the run.
+    ``n``, ``best_of`` and ``use_beam_search`` are sampling parameters in vLLM; here they hold for every request of the run.
+    ``beam_resampling``, ``beam_seed`` and ``swap_bandwidth`` stand for a model and a machine; V0 has no such settings. With
+    the default of ``beam_resampling`` beams save about what the PagedAttention paper measured (`simkv sharing`).
     """
 
     engine: str = setting("vllm-v0", "engine whose decisions are replayed", choices=("vllm-v0",))
@@ -53,10 +55,15 @@ class V0Settings(Settings):
     best_of: int | None = setting(None, "sequences generated for every request (parallel sampling, beam width); default n", min=1, max=8)
     use_beam_search: bool = setting(False, "the sequences of a request are beams, not independent samples")
     beam_resampling: float = setting(
-        0.5, "chance that a beam candidate descends from a beam drawn at random instead of its own", min=0.0, max=1.0
+        0.05, "chance that a beam candidate descends from a beam drawn at random instead of its own", min=0.0, max=1.0
     )
-    beam_seed: int = setting(0, "seed of those draws", min=0, max=1 << 62)
-    swap_bandwidth: float = setting(25e9, "bytes per second between GPU and host memory, each direction", min=1e3, max=1e15)
+    beam_seed: int = setting(0, "seed of those draws", min=0, max=(1 << 53) - 1)
+    swap_bandwidth: float | None = setting(
+        None,
+        "bytes per second between one GPU and host memory, each direction; default: what copies reach on the GPU's PCIe",
+        min=1e3,
+        max=1e15,
+    )
 
     @property
     def width(self) -> int:

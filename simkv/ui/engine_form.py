@@ -18,12 +18,15 @@ TITLES = {"vllm": "vLLM", "sglang": "SGLang", "contiguous": "Contiguous", "vllm-
 
 FIRST: dict[str, tuple[str, ...]] = {
     "sglang": ("page_size", "max_total_tokens", "model", "gpu", "tensor_parallel_size", "schedule_policy", "radix_eviction_policy"),
+    "vllm-v0": ("block_size", "num_gpu_blocks", "model", "gpu", "best_of", "use_beam_search", "max_num_seqs"),
 }
 """What is shown at once; the rest is one click away. Engines without a line here show their first few."""
 
 HIDDEN = ("engine",)
 SHOWN_AT_ONCE = 7
 INTEGER_STEP = 1
+BROWSER_MOST = (1 << 53) - 1
+"""The largest whole number a browser's number keeps exactly; streamlit refuses a control that allows more."""
 Options = tuple[Any, ...]
 
 
@@ -76,7 +79,8 @@ def control(engine: str, field: dataclasses.Field[Any], value: Any) -> Any:
         return _three_ways(name, value, common)
     if declared.startswith("int"):
         placeholder = f"{TITLES.get(engine, engine)}'s default"
-        return st.number_input(name, meta.get("min"), meta.get("max"), value, INTEGER_STEP, placeholder=placeholder, **common)
+        most = min(meta.get("max", BROWSER_MOST), BROWSER_MOST)
+        return st.number_input(name, meta.get("min"), most, value, INTEGER_STEP, placeholder=placeholder, **common)
     if declared.startswith("float"):
         low, high = float(meta.get("min", 0.0)), float(meta.get("max", 1.0))
         given = None if value is None else float(value)

@@ -109,7 +109,7 @@ class V0Engine:
                 "engine_version": s.version,
                 "num_blocks": s.num_gpu_blocks,
                 "block_size": s.block_size,
-                "groups": [{"type": "full", "window": None, "block_size": s.block_size} for _ in range(s.width)],
+                "groups": [{"type": g.type, "window": g.window, "block_size": g.block_size} for g in s.groups],
                 "hash_block_size": s.block_size,
                 "scheduler_block_size": s.block_size,
                 "enable_prefix_caching": False,

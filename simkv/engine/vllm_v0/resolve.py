@@ -8,7 +8,9 @@ import numpy as np
 
 from simkv.errors import SettingsError
 from simkv.hardware.capacity import Capacity, capacity
+from simkv.hardware.gpus import find_gpu
 from simkv.hardware.kv_bytes import kv_bytes_per_token
+from simkv.hardware.transfer import Link, host_link
 from simkv.settings import EngineSettings, KVGroup
 from simkv.settings.v0 import V0Settings
 from simkv.workload.workload import Workload
@@ -62,9 +64,14 @@ class V0Resolved:
         return self.max_num_seqs // self.width
 
     @property
+    def token_budget(self) -> int:
+        """Tokens of one prompt step, padding included."""
+        return self.max_num_batched_tokens
+
+    @property
     def groups(self) -> tuple[KVGroup, ...]:
-        """One full group: V0 of this release knows no others here."""
-        return (KVGroup(block_size=self.block_size),)
+        """One for each sequence of a request: V0 has no KV groups, and the log tells sequences apart by them."""
+        return (KVGroup(block_size=self.block_size),) * self.width
 
     @property
     def hash_block_size(self) -> int:
@@ -96,8 +103,10 @@ def resolve(s: V0Settings, workload: Workload) -> V0Resolved:
         )
     block_bytes = s.block_size * kv_bytes_per_token(s.model, s.kv_cache_dtype, s.tensor_parallel_size)
     cpu_blocks = s.num_cpu_blocks if s.num_cpu_blocks is not None else int(s.swap_space * GIB) // block_bytes
+    swaps = s.width > 1 or s.preemption_mode == "swap"
+    link = host_link(find_gpu(s.gpu), s.swap_bandwidth) if swaps else None
     _check_start(s, mml, blocks, budget)
-    notes += _notes(s, workload, cpu_blocks)
+    notes += _notes(s, workload, cpu_blocks, link)
     return V0Resolved(
         version=s.engine_version,
         block_size=s.block_size,
@@ -113,7 +122,7 @@ def resolve(s: V0Settings, workload: Workload) -> V0Resolved:
         beam_resampling=s.beam_resampling,
         beam_seed=s.beam_seed,
         swap_always=s.preemption_mode == "swap",
-        swap_block_s=block_bytes / s.swap_bandwidth,
+        swap_block_s=block_bytes / link.bandwidth if link else 0.0,
         capacity=sized,
         notes=tuple(notes),
     )
@@ -156,10 +165,10 @@ def _check_start(s: V0Settings, mml: int, blocks: int, budget: int) -> None:
         raise SettingsError("max_num_batched_tokens", budget, f"at least max_num_seqs={s.max_num_seqs}")
 
 
-def _notes(s: V0Settings, workload: Workload, cpu_blocks: int) -> list[str]:
+def _notes(s: V0Settings, workload: Workload, cpu_blocks: int, link: Link | None) -> list[str]:
     out = [
         "V0 has no prefix cache: every prompt is computed whole, and nothing is shared between requests.",
-        "A prompt step is charged for its padding; swapping adds bytes over swap_bandwidth to the step, not overlapped.",
+        "A prompt step is charged for its padding: V0 pads all prompts of a step to the longest.",
     ]
     if s.width > 1:
         out.append(f"Every request generates {s.width} sequences of its output length; none ends early.")
@@ -167,8 +176,11 @@ def _notes(s: V0Settings, workload: Workload, cpu_blocks: int) -> list[str]:
         out.append(
             f"Which beams survive is drawn (beam_resampling={s.beam_resampling:g}, beam_seed={s.beam_seed}), not computed by a model."
         )
-    if s.width > 1 or s.preemption_mode == "swap":
-        out.append(f"Host memory holds {cpu_blocks:,} blocks of swapped requests; V0 stops with an error when it needs more.")
+    if link is not None:
+        out.append(
+            f"Host memory holds {cpu_blocks:,} blocks of swapped requests; V0 stops with an error when it needs more. Swapping lengthens"
+            f" a step by its bytes over {link.bandwidth / 1e9:,.1f} GB/s; that V0 copies block by block and layer by layer is not counted."
+        )
     if any(int(a["op"]) != 0 for a in workload.actions):
         out.append("Resets of the prefix cache are passed over: there is none.")
     return out

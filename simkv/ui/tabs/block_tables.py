@@ -109,7 +109,8 @@ def draw(shown: Shown, state: PoolState) -> None:
         st.text(f"{shown.run.workload.id(request)} {headline(shown, state, request)}.")
         draw_why(shown, request)
         groups = len(shown.run.resolved.groups)
-        group = st.segmented_control("KV group", range(groups), default=0, required=True, key="kv_group") if groups > 1 else 0
+        label = "sequence" if shown.run.resolved.engine == "vllm-v0" else "KV group"
+        group = st.segmented_control(label, range(groups), default=0, required=True, key="kv_group") if groups > 1 else 0
     with right:
         data = columns(shown, state, request, int(group or 0))
         key = f"table_{shown.digest}_{state.step}_{request}_{group}"

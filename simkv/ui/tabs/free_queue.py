@@ -34,6 +34,7 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
 RELEASES = {
     "sglang": "Content of the radix tree is not in this list: a released page stays cached beside it, and enters at the tail when its"
     " leaf is evicted.",
+    "vllm-v0": "V0's list is a stack: a released block goes to the head and is the next to be taken. Nothing stays cached.",
 }
 
 
