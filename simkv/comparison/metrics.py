@@ -11,6 +11,7 @@ import numpy.typing as npt
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, weighted_percentiles
 from simkv.metrics.rolling import Rolling
+from simkv.metrics.waste import waste
 from simkv.replay import STATUS, Run
 
 HIGHER, LOWER, NEITHER = 1, -1, 0
@@ -90,6 +91,7 @@ def figures(run: Run) -> dict[str, float | None]:
         "evicted_tokens": c["removed"] * run.resolved.block_size,
         "usage_mean": _finite(Rolling(steps, r, usable, 1.0).mean_usage),
         "usage_peak": float(1.0 - steps["free"].min() / usable) if len(steps) else None,
+        "waste": _waste(run),
         "preemptions": c["preemptions"],
         "rejected": c["rejected"],
         "finished": c["finished"],
@@ -113,6 +115,12 @@ def figures(run: Run) -> dict[str, float | None]:
             "makespan_s": span,
         }
     return out
+
+
+def _waste(run: Run) -> float | None:
+    found = waste(run)
+    held = found.shares_of_held() if found is not None else None
+    return None if held is None else 1.0 - held["states"]
 
 
 def _span(run: Run) -> float | None:

@@ -57,9 +57,11 @@ class Waste:
 
 
 def can_tell(run: Run) -> bool:
-    """Whether the run says enough: an event log, one group of full attention, one sequence a request."""
-    groups = run.resolved.groups
-    return run.log is not None and len(groups) == 1 and groups[0].type == "full" and run.resolved.engine != "vllm-v0"
+    """Whether the run says enough: an event log with one block table a request, for full attention.
+
+    Not so for models with sliding windows, and for vLLM V0 with several sequences a request.
+    """
+    return run.log is not None and [g["type"] for g in run.log.header["groups"]] == ["full"]
 
 
 def waste_over_time(run: Run) -> dict[str, F8] | None:

@@ -17,6 +17,7 @@ TITLES = {"vllm": "vLLM", "sglang": "SGLang", "contiguous": "Contiguous", "vllm-
 """How an engine is called on the page."""
 
 FIRST: dict[str, tuple[str, ...]] = {
+    "contiguous": ("reservation", "allocator", "batching", "preemption_mode", "block_size", "num_gpu_blocks", "model", "gpu"),
     "sglang": ("page_size", "max_total_tokens", "model", "gpu", "tensor_parallel_size", "schedule_policy", "radix_eviction_policy"),
     "vllm-v0": ("block_size", "num_gpu_blocks", "model", "gpu", "best_of", "use_beam_search", "max_num_seqs"),
 }

@@ -12,7 +12,7 @@ from simkv.engine.step_time import linear, step_index
 from simkv.metrics.waste import PARTS, Waste, waste, waste_over_time
 from simkv.planning.kv_waste import contiguous, paged
 from simkv.replay import Run, replay
-from simkv.settings import ContiguousSettings, EngineSettings, KVGroup
+from simkv.settings import ContiguousSettings, EngineSettings, KVGroup, V0Settings
 from simkv.workload.generators import generate
 from tests.engine.contiguous.cases import requests
 
@@ -80,6 +80,15 @@ def test_held_blocks_are_those_the_engine_counts(async_scheduling: bool) -> None
     shares = of(run).shares()
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["states"] > 0.01
+
+
+def test_v0_with_one_sequence_a_request_wastes_what_its_blocks_do() -> None:
+    """The memory is large, so nothing depends on the scheduler: V0 and V1 hold the same blocks, step for step."""
+    run = replay(requests(PROMPTS, OUTPUTS), V0Settings(num_gpu_blocks=1500, max_num_seqs=64, max_model_len=256), step_index())
+    expected, got = paged(np.array(PROMPTS), np.array(OUTPUTS), 16), of(run).shares_of_held()
+    assert got is not None
+    assert got["states"] == pytest.approx(expected.states, abs=0.01), "V0 takes a block for the next token before it is there"
+    assert got["rounding"] == 0
 
 
 def test_shared_blocks_count_once() -> None:

@@ -1,4 +1,4 @@
-"""How the held memory is used at every turn: a fold over the log of any engine with one group of full attention.
+"""How the held memory is used at every turn: a fold over the log of any engine with one block table a request.
 
 A request holds a table of blocks (cells, pages) and has written so many tokens; what its table has room for beyond them is
 unused, and is one of three things: *reserved*, the room its remaining tokens will take; *rounding*, what an allocator added
