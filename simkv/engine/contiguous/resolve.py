@@ -80,6 +80,11 @@ class Resolved:
         """The same."""
         return self.block_size
 
+    @property
+    def token_budget(self) -> int:
+        """No limit of its own: at most every place computes a prompt of the longest length."""
+        return self.max_running * self.max_model_len
+
     def asked(self, workload: Workload) -> I8:
         """Tokens each request of the workload reserves, before the allocator rounds; shape ``[n]``."""
         return asked_tokens(self.reservation, workload.num_prompt, workload.num_output, self.max_model_len)
