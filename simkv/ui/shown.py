@@ -184,6 +184,7 @@ class Shown:
             status=run.status,
             end_s=float(run.steps["end"][-1]) if len(run.steps) else math.nan,
             time_unit=self.time_unit,
+            moved=run.resolved.engine == "contiguous",
         )
 
 

@@ -19,7 +19,7 @@ class Story:
         evicted: keys that left the cache.
         first_eviction_s: moment of the first one, NaN if there was none.
         num_blocks: blocks of the pool, the null block included.
-        preemptions: requests thrown out of the batch and computed again.
+        preemptions: requests thrown out of the batch and computed again; with ``moved`` they went to host memory and back instead.
         ttft_p95_s: time to first token; ``queue_p95_s`` of it waiting for admission; NaN if no request got that far.
         waiting_for: ``compute``, ``seats`` or ``memory``: what requests wait for at most steps.
         rejected: requests longer than max_model_len.
@@ -48,6 +48,7 @@ class Story:
     status: str = "complete"
     end_s: float = math.nan
     time_unit: str = "seconds"
+    moved: bool = False
 
     @property
     def hit_rate(self) -> float:
@@ -125,6 +126,9 @@ def _latency(s: Story) -> str:
 def _preempted(s: Story) -> str:
     if not s.preemptions:
         return ""
+    if s.moved:
+        times = "1 request was" if s.preemptions == 1 else f"Requests were {s.preemptions:,} times"
+        return f"{times} moved to host memory as a whole, to make room for one that waited."
     once = "1 request was preempted and computed" if s.preemptions == 1 else f"Requests were preempted {s.preemptions:,} times and computed"
     return f"{once} again because running requests outgrew the pool."
 

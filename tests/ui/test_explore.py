@@ -61,6 +61,12 @@ def test_settings_in_the_url_are_taken_over() -> None:
     assert "Prefix caching is off" in str(app.subheader[0].value) + "".join(str(h.value) for h in app.subheader)
 
 
+def test_contiguous_memory_on_the_page() -> None:
+    app = open_app(**SMALL, engine="Contiguous", **{"contiguous.num_gpu_blocks": "4000", "contiguous.preemption_mode": "swap"})
+    assert "Prefix caching is off" in "".join(str(h.value) for h in app.subheader)
+    assert any("looks for an unbroken piece" in str(c.value) for c in app.caption)
+
+
 def test_nonsense_in_the_url_falls_back() -> None:
     app = open_app(block_size="banana", limit="-7", step="99999999999", block="x", request="1e9", memory="tape")
     assert app.select_slider(key="block_size").value == 16

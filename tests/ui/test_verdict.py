@@ -48,6 +48,8 @@ def test_evictions_that_cost_hits_are_the_headline() -> None:
         ({"status": "stalled", "finished": 10}, "stalled with 10 of 1,000"),
         ({"preemptions": 107}, "preempted 107 times"),
         ({"preemptions": 1}, "1 request was preempted"),
+        ({"preemptions": 1, "moved": True}, "1 request was moved to host memory as a whole"),
+        ({"preemptions": 3, "moved": True}, "Requests were 3 times moved to host memory as a whole"),
         ({"queue_p95_s": 1000.0, "ttft_p95_s": 1063.0}, "they come faster than this replica computes"),
         ({"queue_p95_s": 1000.0, "ttft_p95_s": 1063.0, "waiting_for": "memory"}, "the running ones hold the pool"),
         ({"rejected": 3}, "3 of 1,000 requests are longer than max_model_len and were rejected."),

@@ -34,8 +34,16 @@ def rows(shown: Shown, state: PoolState, most: int = ROWS) -> dict[str, list[Any
 RELEASES = {
     "sglang": "Content of the radix tree is not in this list: a released page stays cached beside it, and enters at the tail when its"
     " leaf is evicted.",
+    "contiguous": "The list is in order of release, and nothing stays cached.",
     "vllm-v0": "V0's list is a stack: a released block goes to the head and is the next to be taken. Nothing stays cached.",
 }
+
+
+def taken(shown: Shown) -> str:
+    """How the next block is chosen, in words."""
+    if shown.run.resolved.engine == "contiguous":
+        return "An allocator looks for an unbroken piece by address; age and place in this list do not matter."
+    return "The engine takes the next block from the head (place 1) and evicts what it held."
 
 
 def released(shown: Shown) -> str:
@@ -57,8 +65,8 @@ def draw(shown: Shown, state: PoolState) -> None:
     queue = state.free_queue()
     cached = int(np.count_nonzero(state.key[queue]))
     st.caption(
-        f"{text.counted(len(queue), 'block')}, {cached:,} of them still cached. The engine takes the next block from the head (place 1) "
-        f"and evicts what it held. {released(shown)} Select a row to see it on the map."
+        f"{text.counted(len(queue), 'block')}, {cached:,} of them still cached. {taken(shown)} {released(shown)}"
+        " Select a row to see it on the map."
     )
     if not len(queue):
         st.info("The free queue is empty: every block is held by a running request.")
