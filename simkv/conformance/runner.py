@@ -7,11 +7,14 @@ from pathlib import Path
 
 from simkv.conformance.live import check_live
 from simkv.conformance.result import Difference, RunResult
+from simkv.conformance.sglang_log import check_sglang
 from simkv.conformance.vllm_log import check_recording
 from simkv.errors import InputError, SimkvError
 
 INPUTS = (".input.json", ".input.json.gz")
 LOGS = (".log.jsonl", ".log.jsonl.gz")
+SGLANG_INPUTS = (".workload.json", ".workload.json.gz")
+SGLANG_LOGS = (".python.jsonl", ".python.jsonl.gz")
 
 
 def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None = None) -> list[RunResult]:
@@ -29,19 +32,18 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
         raise InputError("no such folder", file=str(folder), expected="a folder with recorded runs")
     checks: list[tuple[Path, Callable[[], RunResult]]] = []
     for path in sorted(folder.rglob("*.json*")):
-        suffix = next((s for s in INPUTS if path.name.endswith(s)), None)
-        if suffix is not None:
-            stem = path.name[: -len(suffix)]
-            log = next((p for s in LOGS if (p := path.with_name(stem + s)).exists()), None)
-            if log is not None:
-                checks.append((path, lambda path=path, log=log: check_recording(path, log)))  # type: ignore[misc]
+        if (log := _beside(path, INPUTS, LOGS)) is not None:
+            checks.append((path, lambda path=path, log=log: check_recording(path, log)))  # type: ignore[misc]
+        elif (log := _beside(path, SGLANG_INPUTS, SGLANG_LOGS)) is not None:
+            checks.append((path, lambda path=path, log=log: check_sglang(path, log)))  # type: ignore[misc]
         elif path.name.endswith((".json.gz", ".json")) and (live := check_live(path)) is not None:
             checks.append((path, live))
     if not checks:
         raise InputError(
             "no recorded run found",
             file=str(folder),
-            expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], or a recording of a live server",
+            expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], NAME.workload.json[.gz] beside NAME.python.jsonl[.gz],"
+            " or a recording of a live server",
         )
     results = []
     for path, check in checks:
@@ -49,6 +51,15 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
         if on_result is not None:
             on_result(results[-1])
     return results
+
+
+def _beside(path: Path, inputs: tuple[str, ...], logs: tuple[str, ...]) -> Path | None:
+    """The log that belongs to an input, if this is one."""
+    suffix = next((s for s in inputs if path.name.endswith(s)), None)
+    if suffix is None:
+        return None
+    stem = path.name[: -len(suffix)]
+    return next((log for s in logs if (log := path.with_name(stem + s)).exists()), None)
 
 
 def _tried(path: Path, check: Callable[[], RunResult]) -> RunResult:

@@ -75,8 +75,15 @@ def _live(s: Source) -> bool:
 
 def _golden(s: Source) -> bool:
     d = _document(s)
+    if _sglang(s):
+        return False
     ours = "config" in d or "time" in d or {"prompt", "output_len"} <= _first_request(d).keys()
     return ("requests" in d and ours and "results" not in d and "hash_id_scope" not in d) or _golden_lines(s)
+
+
+def _sglang(s: Source) -> bool:
+    d = _document(s)
+    return isinstance(d.get("ops"), list) or {"rid", "prompt", "output"} <= _first_request(d).keys()
 
 
 def _first_request(document: dict[str, Any]) -> dict[str, Any]:
@@ -154,6 +161,7 @@ _FORMATS = (
     Format("burstgpt", "BurstGPT: CSV of times and lengths", _TRACES + "burstgpt", _burstgpt),
     Format("sharegpt-lengths", "Chat lengths: JSON lines of turns, no times", _TRACES + "sharegpt_lengths", _lengths, "sharegpt_lengths"),
     Format("openai-log", "OpenAI chat-completions request logs: JSON lines", _TRACES + "openai_log", _openai),
+    Format("sglang", "requests recorded from SGLang's scheduler: one JSON with token ids", "simkv.workload.sglang_recording", _sglang),
 )
 
 

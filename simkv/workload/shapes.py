@@ -35,6 +35,10 @@ SHAPES = {
         ' "requests": [{"i": 0, "prompt": [5, 6, 7], "max_tokens": 4}], "results": [{"i": 0, "sent": 100.0, "done": 100.5,'
         ' "prompt_tokens": 3, "completion_tokens": 4, "cached_tokens": 0}]}',
     ),
+    "sglang": Shape(
+        ("rid", "prompt", "output"),
+        '{"config": {"capacity": 512}, "requests": [{"rid": "a", "arrive": 0, "prompt": [5, 6, 7], "output": [8, 9]}]}',
+    ),
     "mooncake": Shape(
         ("timestamp", "input_length", "output_length", "hash_ids"),
         '{"timestamp": 2500, "input_length": 1300, "output_length": 5, "hash_ids": [0, 1, 2]}',

@@ -19,7 +19,7 @@ MOST_REQUESTS = 100_000_000
 """Of a workload made of copies: some 20 GB, and far below where 32-bit numbers of requests end."""
 BYTES_OF_AN_ID = 100
 """Roughly, of a Python text and its place in a list."""
-_COLUMNS = ("salt", "lora", "priority", "skip_cache", "tenant", "session", "tie", "after")
+_COLUMNS = ("salt", "lora", "priority", "max_new", "ignore_eos", "extra_key", "skip_cache", "tenant", "session", "tie", "after")
 
 
 def noted(workload: Workload, note: str) -> Workload:

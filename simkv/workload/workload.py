@@ -25,6 +25,7 @@ IMAGE = np.dtype([("identifier", "i8"), ("offset", "i4"), ("length", "i4")])
 OUTPUT_SEED = 1 << 31
 """Generated tokens of request ``i`` are content ``OUTPUT_SEED + i`` unless a source knows better; trace content stays below."""
 VOCABULARY = 32_000
+LENGTHS = ("num_prompt", "num_output")
 
 I4 = npt.NDArray[np.int32]
 I8 = npt.NDArray[np.int64]
@@ -61,6 +62,9 @@ class Workload:
     ``after[i] >= 0`` makes request ``i`` arrive ``arrive[i]`` seconds after request ``after[i]`` has finished (closed
     loop, next turn of a chat); otherwise ``arrive[i]`` is seconds since the start of the workload.
     Chained requests follow their predecessor in the arrays.
+
+    ``max_new``: the request's own limit on generated tokens where it is not ``num_output``, which then ends the answer
+    earlier (SGLang's admission counts with the limit). ``extra_key``: a namespace beside the salt, -1 for none (SGLang).
     """
 
     name: str
@@ -80,6 +84,10 @@ class Workload:
     images: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, IMAGE))
     image_identifiers: tuple[str, ...] = ()
     priority: I4 | None = None
+    max_new: I4 | None = None
+    ignore_eos: npt.NDArray[np.bool_] | None = None
+    extra_key: I4 | None = None
+    extra_keys: tuple[str, ...] = ()
     skip_cache: npt.NDArray[np.bool_] | None = None
     after: I4 | None = None
     tenant: I4 | None = None
@@ -96,7 +104,20 @@ class Workload:
 
     def __post_init__(self) -> None:
         n = len(self.arrive)
-        for name in ("num_prompt", "num_output", "salt", "lora", "priority", "skip_cache", "after", "tenant", "session", "tie"):
+        for name in (
+            *LENGTHS,
+            "salt",
+            "lora",
+            "priority",
+            "skip_cache",
+            "max_new",
+            "ignore_eos",
+            "extra_key",
+            "after",
+            "tenant",
+            "session",
+            "tie",
+        ):
             column = getattr(self, name)
             if column is not None and len(column) != n:
                 raise InputError(f"column {name} has {len(column)} rows, the workload {n}", file=self.name)

@@ -161,6 +161,14 @@ BURSTGPT = (
     b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     b"5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,0,1087,Conversation log\n118,GPT-4,417,276,693,API log\n"
 )
+SGLANG = {
+    "config": {"capacity": 512, "page_size": 16, "schedule_policy": "lpm"},
+    "requests": [
+        {"rid": "a", "arrive": 0, "prompt": [5, 6, 7, 8], "output": [9, 10], "extra_key": "tenant", "lora_id": "adapter"},
+        {"rid": "b", "arrive": 2, "prompt": [5, 6, 7], "output": [9, 2, 11], "max_new_tokens": 9, "cache_salt": "s", "priority": 3},
+        {"rid": "c", "arrive": 2, "prompt": [1], "output": [4], "ignore_eos": True},
+    ],
+}
 
 FILES: dict[str, bytes] = {
     "golden": json.dumps(GOLDEN).encode(),
@@ -174,4 +182,5 @@ FILES: dict[str, bytes] = {
     "burstgpt": BURSTGPT,
     "sharegpt-lengths": lines(CHATS),
     "openai-log": lines(OPENAI),
+    "sglang": json.dumps(SGLANG).encode(),
 }

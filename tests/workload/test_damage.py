@@ -67,7 +67,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 def documents(name: str) -> list[Any]:
     text = FILES[name].decode()
-    return [json.loads(text)] if name in ("golden", "live", "claude-code") else [json.loads(line) for line in text.splitlines()]
+    return [json.loads(text)] if name in ("golden", "live", "claude-code", "sglang") else [json.loads(line) for line in text.splitlines()]
 
 
 JSON_FORMATS = sorted(set(FILES) - {"azure", "burstgpt"})

@@ -1,0 +1,199 @@
+"""The engine's loop: arrivals, actions, one scheduling pass, output; until a moment in virtual time (event_loop_normal, 0.5.23)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkv.engine.contract import DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
+from simkv.engine.sglang.actions import abort, flush_cache
+from simkv.engine.sglang.compiled import entry, inline, kernel, splice
+from simkv.engine.sglang.layout import NO_BATCH, NOT_ARRIVED
+from simkv.engine.sglang.log import emit
+from simkv.engine.sglang.output import reject, update
+from simkv.engine.sglang.queue import clock, enqueue
+from simkv.engine.sglang.scheduler import schedule
+from simkv.engine.vllm.queue import due_before, pop_timer
+from simkv.events import layout as ev
+from simkv.workload.workload import ABORT
+
+START, SCHEDULING_DONE = 0, 1
+IDLE_PASSES = 5
+"""After more passes that schedule nothing, with nothing running and nothing to arrive, nothing will ever happen."""
+LAST_INDEX = (1 << 31) - 1
+
+
+@inline
+def next_open(reqs, c):
+    """First request of the open-loop list that is still to come; chained ones are timed when their predecessor ends."""
+    while c.next_arrival < reqs.size and reqs[c.next_arrival].chained:
+        c.next_arrival += 1
+    return c.next_arrival if c.next_arrival < reqs.size else -1
+
+
+@inline
+def next_request(reqs, queue, c):
+    """The request that arrives next, -1 if none is known."""
+    r = next_open(reqs, c)
+    if c.timers > 0 and (r < 0 or due_before(reqs, queue[0].timer, r)):
+        return queue[0].timer
+    return r
+
+
+@kernel
+def next_event(reqs, queue, actions, c):
+    """Time of the next arrival or action; infinity if there is none."""
+    t = np.inf
+    r = next_request(reqs, queue, c)
+    if r >= 0:
+        t = reqs[r].arrive
+    if c.next_action < actions.size:
+        t = min(t, actions[c.next_action].at)
+    return t
+
+
+@splice
+def take_arrivals(e, cfg, c):
+    now = clock(cfg, c)
+    while True:
+        r = np.int64(next_request(e.reqs, e.queue, c))
+        if r < 0 or e.reqs[r].arrive > now:
+            return
+        if c.timers > 0 and r == e.queue[0].timer:
+            pop_timer(e.reqs, e.queue, c)
+        else:
+            c.next_arrival += 1
+        if e.reqs[r].status != NOT_ARRIVED:
+            continue
+        if e.reqs[r].num_prompt > cfg.max_input or e.reqs[r].num_prompt == 0:
+            reject(e, cfg, c, r)
+            continue
+        c.unfinished += 1
+        enqueue(e, c, r)
+        if cfg.log:
+            emit(c, e.log, ev.ARRIVED, 0, r, 0)
+
+
+@splice
+def take_actions(e, cfg, c):
+    now = clock(cfg, c)
+    while c.next_action < e.actions.size and e.actions[c.next_action].at <= now:
+        action = e.actions[c.next_action]
+        c.next_action += 1
+        if action.op == ABORT:
+            if action.req >= 0:
+                abort(e, cfg, c, np.int64(action.req))
+        else:
+            flush_cache(e, cfg, c)
+
+
+@inline
+def most_events(e, cfg, c):
+    """Upper bound of the events one turn can write: every page changes hands a few times, every request its state."""
+    to_come = e.reqs.size - c.finished - c.aborted - c.rejected - c.unfinished
+    hits = (c.free_slots + 1) * cfg.row_pages
+    return 4 * cfg.num_pages + 2 * (c.held + hits) + 8 * cfg.max_running + 2 * to_come + 2 * e.actions.size + 64
+
+
+@inline
+def has_room(e, cfg, c):
+    """Whether all logs can take one more turn; else ``c.need_events`` says how many event rows must be free."""
+    c.need_events = 0
+    if cfg.log:
+        need = most_events(e, cfg, c)
+        c.need_events = need
+        if c.logged_rows + need > e.log.size or c.logged_blocks + need > e.log_blocks.size:
+            return False
+        if c.logged_keys + need > e.log_keys.size or c.events > cfg.max_events:
+            return False
+    return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size
+
+
+@splice
+def begin_turn(e, cfg, c):
+    """Arrivals, actions and one scheduling pass."""
+    step = e.steps[c.logged_steps]
+    step.time = clock(cfg, c)
+    step.first_event = c.events
+    step.schedule = min(c.steps, LAST_INDEX)
+    step.duration = 0.0
+    step.end = step.time
+    step.prefill = step.decode = step.admitted = step.preempted = step.finished = step.cadence = 0
+    queries, hits, recompute_queries, recompute_hits = c.queries, c.hits, c.recompute_queries, c.recompute_hits
+    step.stored = c.stored
+    step.removed = c.removed
+    c.logged_steps += 1
+    take_arrivals(e, cfg, c)
+    take_actions(e, cfg, c)
+    schedule(e, cfg, c, step)
+    c.steps += 1
+    c.turns += 1
+    if c.batch_n > 0:
+        c.batches += 1
+        c.empty_schedules = 0
+    else:
+        c.empty_schedules += 1
+    c.free = c.free_len + c.evictable
+    step.queries = c.queries - queries
+    step.hits = c.hits - hits
+    step.recompute_queries = c.recompute_queries - recompute_queries
+    step.recompute_hits = c.recompute_hits - recompute_hits
+    step.running = c.running
+    step.waiting = c.wait_len
+    step.free = c.free
+
+
+@splice
+def end_turn(e, cfg, c):
+    """The batch is done: its output is taken in."""
+    step = e.steps[c.logged_steps - 1]
+    c.now += step.duration
+    if c.batch_n > 0:
+        update(e, cfg, c)
+    c.free = c.free_len + c.evictable
+    step.stored = c.stored - step.stored
+    step.removed = c.removed - step.removed
+    step.cached = c.cached
+
+
+@inline
+def nothing_left(c):
+    return c.unfinished == 0 and (c.in_running == 0 and c.last_kind == NO_BATCH)
+
+
+@entry
+def advance(e, cfg, c, until, pause):
+    """Run turns until virtual time ``until`` (seconds, or steps in step mode). Returns why it stopped.
+
+    With ``pause`` it returns after every half turn (SCHEDULED, PROCESSED) so that a caller can look; calling again
+    goes on where it stopped.
+    """
+    while True:
+        if c.phase == START:
+            t = next_event(e.reqs, e.queue, e.actions, c)
+            if c.failed:
+                return STALLED
+            if c.unfinished == 0 and t == np.inf:
+                return DONE
+            hangs = c.empty_schedules > IDLE_PASSES and c.running == 0
+            if hangs and t == np.inf:
+                return STALLED
+            if nothing_left(c) or (cfg.virtual and (c.unfinished == 0 or hangs)):
+                if t > until:
+                    return UNTIL
+                if cfg.virtual:
+                    c.now = max(c.now, t)
+                else:
+                    c.steps = max(c.steps, np.int64(np.ceil(t)))
+                c.empty_schedules = 0
+            if clock(cfg, c) > until:
+                return UNTIL
+            if not has_room(e, cfg, c):
+                return GROW
+            begin_turn(e, cfg, c)
+            c.phase = SCHEDULING_DONE
+            if pause:
+                return SCHEDULED
+        end_turn(e, cfg, c)
+        c.phase = START
+        if pause:
+            return PROCESSED
