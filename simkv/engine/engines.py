@@ -96,5 +96,5 @@ def _entry(engine: str) -> Any:
     return import_module(f"simkv.engine.{PACKAGES[engine]}.entry")
 
 
-PACKAGES = {"vllm": "vllm", "vllm-v0": "vllm_v0", "contiguous": "contiguous"}
+PACKAGES = {"vllm": "vllm", "sglang": "sglang", "vllm-v0": "vllm_v0", "contiguous": "contiguous"}
 """Engine -> its package below simkv/engine."""

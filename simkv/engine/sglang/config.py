@@ -20,17 +20,19 @@ class SglangConfig:
         capacity: tokens of the KV pool (max_total_tokens); pages are ``capacity // page_size``, page 0 is padding beside them.
         max_running_requests: rows of the request table.
         context_length: longest prompt plus output; output is clipped to it at intake.
+        max_input_len: prompts of so many tokens or more are refused; ``None`` = none is.
         chunked_prefill_size: tokens of a prefill step; ``None`` = off.
         radix_eviction_policy_config: parameters of slru (protected_threshold) and tlru (threshold, next_prompt_estimate; tokens).
         priority_preemption: running requests are thrown back for much more important ones.
         as_recorded: do what the recording tool's loop does where it differs from the server's: decode rows of a mixed batch enter
-            the tree at once, and nothing is refused at intake.
+            the tree at once.
     """
 
     page_size: int = 1
     capacity: int = 256
     max_running_requests: int = 64
     context_length: int = 4096
+    max_input_len: int | None = None
     schedule_policy: str = "fcfs"
     radix_eviction_policy: str = "lru"
     radix_eviction_policy_config: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +59,7 @@ RECORDED = {
 NOT_SETTINGS = {"impl", "snapshots", "kv_events", "max_steps"}
 
 
-def from_recording(config: Mapping[str, Any], name: str = "") -> SglangConfig:
+def from_recording(config: Mapping[str, Any]) -> SglangConfig:
     """The configuration of a recorded run: the recording tool's names and defaults. Raises SettingsError for a name it does not have."""
     values = {RECORDED.get(k, k): v for k, v in config.items() if k not in NOT_SETTINGS}
     known = {f.name for f in fields(SglangConfig)}

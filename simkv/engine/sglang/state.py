@@ -140,7 +140,7 @@ def _config(s: SglangConfig, pages: int, width: int, log: bool, virtual: bool) -
         "tlru_threshold": parameters["threshold"],
         "tlru_estimate": parameters["next_prompt_estimate"],
         "checkpoint_mixed": s.as_recorded,
-        "max_input": np.iinfo(np.int32).max if s.as_recorded else max_input(s),
+        "max_input": np.iinfo(np.int32).max if s.max_input_len is None else s.max_input_len - 1,
         "row_pages": width,
         "keep_order": s.as_recorded,
         "virtual": virtual,
@@ -149,11 +149,6 @@ def _config(s: SglangConfig, pages: int, width: int, log: bool, virtual: bool) -
         "ratio_min": low,
         "ratio_decay": (init - low) / DECAY_STEPS,
     }
-
-
-def max_input(s: SglangConfig) -> int:
-    """Longest prompt the server takes: it must leave room for output, in the context and in the pool."""
-    return min(s.context_length, s.capacity - s.page_size) - 2
 
 
 def requests(w: Workload, s: SglangConfig) -> npt.NDArray[np.void]:
