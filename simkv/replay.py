@@ -205,6 +205,7 @@ def _collect(
         )
     if status == "stalled":
         notes.append(engine.why_stalled())
+    notes.extend(engine.remarks() if hasattr(engine, "remarks") else ())
     steps, gaps, log = engine.steps, engine.gaps, engine.event_log()
     for array in (result, steps, gaps):
         array.setflags(write=False)

@@ -119,6 +119,7 @@ def _lengths(args: argparse.Namespace) -> Lengths:
 
 
 def _throughput(args: argparse.Namespace, lengths: Lengths) -> tuple[dict[str, Any], list[str]]:
+    from simkv.metrics.waste import PARTS
     from simkv.planning.throughput import equal_latency, schemes, uniform
 
     settings = schemes(args.model, args.gpu, args.max_model_len)
@@ -140,6 +141,13 @@ def _throughput(args: argparse.Namespace, lengths: Lengths) -> tuple[dict[str, A
             ("scheme", "mixed req/s", "paged is ×", "in the paper ×", "running", "uniform req/s", "paged is ×"),
         ),
         "",
+        table(
+            [(s.scheme, *(percent(s.memory[part]) if s.memory else NO_DATA for part in PARTS)) for s in mixed],
+            ("pool, mixed", *PARTS),
+        ),
+        "",
+        "The pool over time, at the highest rate below the target: external is free memory while the first waiting request finds no",
+        "piece big enough, idle is free otherwise.",
         "Decisions follow the published rules, seconds are a model. The paper's figures are over its three OPT models.",
     ]
     result = {

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from simkv.engine.contract import FINISHED
 from simkv.errors import InputError, SettingsError
+from simkv.metrics.waste import waste
 from simkv.replay import Run, replay
 from simkv.settings import ContiguousSettings, EngineSettings
 from simkv.settings.base import Settings
@@ -48,7 +49,8 @@ class Point:
 class Sustained:
     """What one scheme sustains. ``rate`` is ``None`` if even the lowest rate tried is above the target.
 
-    ``running`` belongs to the last rate below the target. ``paged_is_better`` is paged memory's rate ÷ this one.
+    ``running`` belongs to the last rate below the target, and so does ``memory``: the mean share of the pool for each part of
+    simkv/metrics/waste.py. ``paged_is_better`` is paged memory's rate ÷ this one.
     """
 
     scheme: str
@@ -56,6 +58,7 @@ class Sustained:
     running: float | None
     paged_is_better: float | None
     paper: str | None
+    memory: dict[str, float] | None
     curve: tuple[Point, ...]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -104,6 +107,12 @@ def measure(num_prompt: I8, num_output: I8, settings: Settings, rate: float, see
     return Point(rate, normalised_latency(run), float(np.average(running, weights=lasts)) if len(lasts) else 0.0)
 
 
+def memory(num_prompt: I8, num_output: I8, settings: Settings, rate: float, seed: int) -> dict[str, float] | None:
+    """Mean share of the pool for each part of simkv/metrics/waste.py at one rate."""
+    found = waste(replay(traffic(num_prompt, num_output, rate, seed), settings))
+    return None if found is None else found.shares()
+
+
 def curve(at: Callable[[float], Point], target_s: float, first_rate: float = FIRST_RATE, growth: float = GROWTH) -> list[Point]:
     """Points at rates that grow by the same factor until the latency is above the target."""
     points = [at(first_rate)]
@@ -148,7 +157,9 @@ def equal_latency(
         below = [p for p in points if p.latency_s <= target_s]
         best = found[0].rate if found else rate
         ratio = best / rate if rate and best else None
-        found.append(Sustained(name, rate, below[-1].running if below else None, ratio, PAPER.get(name), tuple(points)))
+        running = below[-1].running if below else None
+        held = memory(num_prompt, num_output, s, below[-1].rate, seed) if below else None
+        found.append(Sustained(name, rate, running, ratio, PAPER.get(name), held, tuple(points)))
     return found
 
 

@@ -47,6 +47,8 @@ def test_paged_memory_sustains_more_than_any_reservation() -> None:
     assert found["paged"].paged_is_better == 1
     assert found["max, buddy"].paged_is_better == pytest.approx((rates[0] or 0) / (rates[4] or 1))
     for s in found.values():
+        assert s.memory is not None
+        assert sum(s.memory.values()) == pytest.approx(1)
         tried = [p.rate for p in s.curve]
         assert tried == sorted(set(tried)), "rising rates, none twice"
         assert s.curve[-1].latency_s > 0.15 >= s.curve[0].latency_s

@@ -138,6 +138,20 @@ class ContiguousEngine:
 
         check_integrity(self)
 
+    def remarks(self) -> list[str]:
+        """What only these baselines do, in words: padding of static batches, sequences moved to host memory."""
+        c, out = self.counters, []
+        if self.config.static:
+            done = int(c.tokens + c.padding)
+            share = f", {int(c.padding) / done:.1%} of all that was computed" if done else ""
+            out.append(f"Static batches computed {int(c.padding):,} tokens of padding{share}.")
+        if self.config.swap:
+            out.append(
+                f"Whole sequences moved to host memory: {int(c.preemptions):,} ({int(c.swapped_tokens):,} tokens of states);"
+                f" back: {int(c.swap_ins):,}."
+            )
+        return out
+
     def why_stalled(self) -> str:
         """What hangs, in words, after ``advance`` returned STALLED."""
         c, s = self.counters, self.settings

@@ -126,6 +126,15 @@ def test_no_swap_without_host_memory_or_patience() -> None:
         assert e.state.reqs["scheduled"].tolist() == [0.0, 9.0]
 
 
+def test_a_run_says_what_was_padded_and_moved() -> None:
+    moving = {"num_gpu_blocks": 17, "max_model_len": 16, "preemption_mode": "swap", "swap_patience_s": 2.0, "swap_gb_s": 1.0}
+    moved = run(requests([4, 4], [9, 2], [0.0, 0.5]), **moving).notes
+    assert moved == ("Whole sequences moved to host memory: 1 (6 tokens of states); back: 1.",)
+    static = run(requests([2, 4], [3, 1]), num_gpu_blocks=33, batching="static", max_model_len=16)
+    assert "Static batches computed 4 tokens of padding, 33.3% of all that was computed." in static.notes
+    assert run(requests([2], [3]), num_gpu_blocks=33, max_model_len=16).notes == ()
+
+
 def test_who_aborts_on_the_way_to_the_host_is_let_go_at_its_end() -> None:
     aborted = np.array([(3.0, 0, ABORT)], ACTION)
     workload = requests([4, 4], [9, 2], [0.0, 0.5], actions=aborted)
