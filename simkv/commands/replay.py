@@ -99,7 +99,9 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     ]
     if result.status != "complete":
         lines.append(f"This run is {result.status}: the figures cover the part that was replayed.")
-    if result.workload.prompts_have_content:
+    if not r.enable_prefix_caching:
+        hits = (NO_DATA, "nothing is looked up: no prefix cache")
+    elif result.workload.prompts_have_content:
         counted = "looked up, each attempt anew as this release counts" if r.stats_at_lookup else "at first admission"
         hits = (percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens {counted}, whole run")
     else:
@@ -107,7 +109,7 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     rows = [
         ("hit rate", *hits),
         ("scheduled tokens", whole(s["scheduled_tokens"]), f"in {whole(s['steps'])} steps"),
-        ("stored blocks", whole(s["stored_blocks"]), f"of {r.block_size} tokens entered the prefix cache"),
+        ("stored blocks", whole(s["stored_blocks"]), f"of {r.block_size} token{'s' * (r.block_size != 1)} entered the prefix cache"),
         ("removed blocks", whole(s["removed_blocks"]), f"were evicted from a pool of {whole(r.num_gpu_blocks)} blocks"),
         ("preemptions", whole(s["preemptions"]), "times a request was thrown back and recomputed"),
     ]

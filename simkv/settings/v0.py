@@ -23,8 +23,9 @@ class V0Settings(Settings):
     """Settings of one vLLM V0 replica. ``None`` means the engine's own default for the model, GPU and workload.
 
     ``n``, ``best_of`` and ``use_beam_search`` are sampling parameters in vLLM; here they hold for every request of the run.
-    ``beam_resampling``, ``beam_seed`` and ``swap_bandwidth`` stand for a model and a machine; V0 has no such settings. With
-    the default of ``beam_resampling`` beams save about what the PagedAttention paper measured (`simkv sharing`).
+    ``beam_resampling``, ``beam_seed`` and ``swap_bandwidth`` stand for a model and a machine; V0 has no such settings. Which
+    beams survive depends on the model; ``beam_resampling`` is a free parameter in its place. No single value meets both of
+    the PagedAttention paper's data sets (`simkv sharing`): ShareGPT is met near 0.02, Alpaca near 0.1.
     """
 
     engine: str = setting("vllm-v0", "engine whose decisions are replayed", choices=("vllm-v0",))
