@@ -12,7 +12,7 @@ from simkv.engine.step_time import linear, step_index
 from simkv.metrics.waste import PARTS, Waste, waste, waste_over_time
 from simkv.planning.kv_waste import contiguous, paged
 from simkv.replay import Run, replay
-from simkv.settings import ContiguousSettings, EngineSettings, KVGroup, V0Settings
+from simkv.settings import ContiguousSettings, EngineSettings, KVGroup, SglangSettings, V0Settings
 from simkv.workload.generators import generate
 from tests.engine.contiguous.cases import requests
 
@@ -80,6 +80,22 @@ def test_held_blocks_are_those_the_engine_counts(async_scheduling: bool) -> None
     shares = of(run).shares()
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["states"] > 0.01
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_pages_of_a_radix_tree_are_held_while_a_live_request_reads_them(page_size: int) -> None:
+    """On a pool small enough for evictions; with pages of one token nothing that is held is empty."""
+    workload = generate("multi_turn_chat", requests=150, seed=3, rate=30.0)
+    run = replay(workload, SglangSettings(page_size=page_size, max_total_tokens=4800, max_running_requests=16))
+    assert run.counters["removed"] > 0
+    parts = waste_over_time(run)
+    assert parts is not None
+    held = sum(parts[name] for name in PARTS[:4])
+    np.testing.assert_array_equal(held, 4800.0 - run.steps["free"] * page_size)
+    assert all((values >= 0).all() for values in parts.values())
+    shares = of(run).shares_of_held()
+    assert shares is not None
+    assert shares["states"] == 1 if page_size == 1 else 0.9 < shares["states"] < 1
 
 
 def test_v0_with_one_sequence_a_request_wastes_what_its_blocks_do() -> None:
