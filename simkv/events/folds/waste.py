@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from simkv.events import layout as ev
 from simkv.events.folds.compiled import entry, inline
-from simkv.events.folds.pool import turn_starts
 from simkv.events.log import EventLog
+from simkv.events.packed import IN_RUNS
 
 HOLDER = np.dtype([("blocks", "i4"), ("tokens", "i4"), ("length", "i4"), ("asked", "i4")])
 USE = np.dtype([(name, "i8") for name in ("held", "reserved", "internal", "rounding", "holders")])
@@ -49,6 +49,21 @@ def let_go(use, refs, b, kind):  # type: ignore[no-untyped-def]
 
 
 @inline
+def move_blocks(use, holder, refs, kind, blocks, first, last, size, adopting):  # type: ignore[no-untyped-def]
+    """Blocks of one run of events come to a request or leave it; those that replace others of its table add none."""
+    if kind == ev.ALLOCATED or kind == ev.RECYCLED or kind == ev.HIT:
+        for k in range(first, last):
+            take(use, refs, blocks[k])
+        if not adopting:
+            count_in(use, holder, size, -1)
+            holder.blocks += last - first
+            count_in(use, holder, size, 1)
+    elif kind == ev.RELEASED or kind == ev.FREED_FRONT or kind == ev.FREED_BACK:
+        for k in range(first, last):
+            let_go(use, refs, blocks[k], kind)
+
+
+@inline
 def copy(use, row):  # type: ignore[no-untyped-def]
     row.held = use.held
     row.reserved = use.reserved
@@ -57,42 +72,50 @@ def copy(use, row):  # type: ignore[no-untyped-def]
     row.holders = use.holders
 
 
+@inline
+def tell(use, holder, kind, arg, size):  # type: ignore[no-untyped-def]
+    """A row about a request: how many tokens it has, or that it holds nothing any more."""
+    if kind == ev.ADMITTED or kind == ev.RESUMED or kind == ev.SCHEDULED:
+        count_in(use, holder, size, -1)
+        holder.tokens = arg + (holder.tokens if kind == ev.SCHEDULED else 0)
+        count_in(use, holder, size, 1)
+    elif kind == ev.PREEMPTED or kind == ev.FINISHED or kind == ev.ABORTED:
+        count_in(use, holder, size, -1)
+        holder.blocks = 0
+        holder.tokens = 0
+
+
 @entry
-def fold(events, firsts, size, holders, refs, use, busy, after):  # type: ignore[no-untyped-def]
+def fold(rows, blocks, in_runs, firsts, size, holders, refs, use, busy, after):  # type: ignore[no-untyped-def]
     """Fill ``busy`` and ``after``, one row a turn each: how things stand while its tokens are computed, and behind it.
 
     They are computed after its last SCHEDULED row (what follows is the output, with which memory is freed); a turn without
-    one leaves things as they were.
+    one leaves things as they were. ``rows`` and ``blocks`` are packed (simkv/events/packed.py).
     """
+    i, block, taken, seen = 0, 0, 0, 0
+    adopting = False
     for turn in range(busy.size):
         copy(use, busy[turn])
-        adopting = False
-        for i in range(firsts[turn], firsts[turn + 1]):
-            event = events[i]
-            kind = event.kind & ev.KIND_MASK
-            if kind == ev.ALLOCATED or kind == ev.RECYCLED or kind == ev.HIT:
-                take(use, refs, event.arg)
-                if not adopting:
-                    holder = holders[event.req]
-                    count_in(use, holder, size, -1)
-                    holder.blocks += 1
-                    count_in(use, holder, size, 1)
+        while seen < firsts[turn + 1]:
+            row = rows[i]
+            kind = row.kind & ev.KIND_MASK
+            if in_runs[row.kind]:
+                count = min(row.arg - taken, firsts[turn + 1] - seen)
+                adopting = adopting and kind == ev.HIT
+                move_blocks(use, holders[row.req], refs, kind, blocks, block, block + count, size, adopting)
+                block += count
+                seen += count
+                taken += count
+                if taken == row.arg:
+                    taken = 0
+                    i += 1
                 continue
-            adopting = kind == ev.ADOPTED  # the blocks that follow replace others of the table
-            if kind == ev.RELEASED or kind == ev.FREED_FRONT or kind == ev.FREED_BACK:
-                let_go(use, refs, event.arg, kind)
-            elif kind == ev.ADMITTED or kind == ev.RESUMED or kind == ev.SCHEDULED:
-                holder = holders[event.req]
-                count_in(use, holder, size, -1)
-                holder.tokens = event.arg + (holder.tokens if kind == ev.SCHEDULED else 0)
-                count_in(use, holder, size, 1)
-                if kind == ev.SCHEDULED:
-                    copy(use, busy[turn])
-            elif kind == ev.PREEMPTED or kind == ev.FINISHED or kind == ev.ABORTED:
-                holder = holders[event.req]
-                count_in(use, holder, size, -1)
-                holder.blocks = 0
-                holder.tokens = 0
+            adopting = kind == ev.ADOPTED
+            tell(use, holders[row.req], kind, row.arg, size)
+            if kind == ev.SCHEDULED:
+                copy(use, busy[turn])
+            seen += 1
+            i += 1
         copy(use, after[turn])
 
 
@@ -111,6 +134,7 @@ def uses(
     size = int(log.header["groups"][0]["block_size"])
     refs = np.zeros(int(log.header["num_blocks"]), np.int32)
     use, busy, after = (np.zeros(n, USE).view(np.recarray) for n in (1, len(log.steps), len(log.steps)))
-    events = np.asarray(log.events).view(np.recarray)
-    fold(events, turn_starts(log), size, holders.view(np.recarray), refs, use[0], busy, after)
+    firsts = np.append(log.steps["first_event"], len(log)).astype(np.int64)
+    rows, blocks = np.asarray(log.rows).view(np.recarray), np.asarray(log.blocks)
+    fold(rows, blocks, IN_RUNS, firsts, size, holders.view(np.recarray), refs, use[0], busy, after)
     return busy.view(np.ndarray), after.view(np.ndarray)
