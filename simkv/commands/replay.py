@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     gc.disable()  # one run of arrays and then the end of the process: there is nothing to collect
     from simkv.commands.progress import watching
+    from simkv.metrics.waste import waste
     from simkv.replay import replay
     from simkv.run_folder import check_target, save_run
 
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     with watching() as watch:
         result = replay(workload, settings, events=events, progress=watch)
     summary = {**result.summary(), "load_s": load_s, "compile_s": result.compile_s}
+    memory = waste(result)
+    summary["kv_memory"] = memory.shares() if memory is not None else None
     if args.out is not None:
         save_run(result, args.out, source=args.source, seed=args.seed, summary=summary)
     if args.json:
@@ -106,15 +109,20 @@ def report(result: Run, summary: dict[str, Any]) -> str:
         hits = (percent(s["hit_rate"]), f"{whole(s['hits'])} of {whole(s['queries'])} prompt tokens {counted}, whole run")
     else:
         hits = (NO_DATA, "the source says nothing about content")
+    moved = r.engine == "contiguous"
+    thrown = "times a request was moved to host memory" if moved else "times a request was thrown back and recomputed"
     rows = [
         ("hit rate", *hits),
         ("scheduled tokens", whole(s["scheduled_tokens"]), f"in {whole(s['steps'])} steps"),
         ("stored blocks", whole(s["stored_blocks"]), f"of {r.block_size} token{'s' * (r.block_size != 1)} entered the prefix cache"),
         ("removed blocks", whole(s["removed_blocks"]), f"were evicted from a pool of {whole(r.num_gpu_blocks)} blocks"),
-        ("preemptions", whole(s["preemptions"]), "times a request was thrown back and recomputed"),
+        ("preemptions", whole(s["preemptions"]), thrown),
     ]
     if s.get("rejected"):
         rows.append(("rejected", whole(s["rejected"]), "requests the engine refuses"))
+    if s.get("kv_memory"):
+        others = ", ".join(f"{name} {percent(share)}" for name, share in s["kv_memory"].items() if name != "states")
+        rows.append(("token states", percent(s["kv_memory"]["states"]), f"of the KV memory, mean over time; {others}"))
     lines += ["", table(rows)]
     if timed:
         names = (("queue_s", "queue"), ("ttft_s", "time to first token"), ("itl_s", "inter-token latency"), ("e2e_s", "end to end"))

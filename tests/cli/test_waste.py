@@ -68,5 +68,10 @@ def test_replaying_with_contiguous_memory(tmp_path: Path, capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     assert found["finished"] == 20
     assert found["hit_rate"] is None, "nothing is cached, which is not the same as never hit"
-    assert main(line) == 0
-    assert "reserves max_model_len tokens (Orca Max)" in capsys.readouterr().out
+    assert sum(found["kv_memory"].values()) == pytest.approx(1)
+    assert main([*line, "--events"]) == 0
+    text = capsys.readouterr().out
+    assert "reserves max_model_len tokens (Orca Max)" in text
+    assert "of the KV memory, mean over time; reserved" in text
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kv_memory"] is None, "without the event log nobody knows"
