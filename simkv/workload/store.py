@@ -48,7 +48,7 @@ def load_workload(source: Path) -> Workload:
         values["loras"] = tuple(Lora(**adapter) for adapter in values["loras"])
         report = values["report"]
         values["report"] = ReadReport(report["rows"], report["dropped"], tuple(report["first_dropped"]), tuple(report["notes"]))
-        for name in ("salts", "image_identifiers", "tenants", "sessions"):
+        for name in ("salts", "extra_keys", "image_identifiers", "tenants", "sessions"):
             values[name] = tuple(values[name])
         return Workload(**values, **arrays)
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as problem:
