@@ -72,6 +72,35 @@ def waste_over_time(run: Run) -> dict[str, F8] | None:
 
 def waste(run: Run) -> Waste | None:
     """Means over the run; ``None`` unless ``can_tell``, or if no time passed."""
+    found = _pieces(run)
+    if found is None:
+        return None
+    edges, parts = found
+    spans, whole = np.diff(edges), float(edges[-1] - edges[0])
+    means = {name: float(np.dot(values, spans)) / whole for name, values in parts.items()}
+    return Waste(pool=(run.resolved.num_gpu_blocks - 1) * float(run.resolved.block_size), **means)
+
+
+def waste_series(run: Run, points: int = 300) -> dict[str, F8] | None:
+    """Means over ``points`` equal stretches of the run, each of shape ``[points]``: ``time`` (where the stretch ends) and every
+    part as a share of the pool. ``None`` unless ``can_tell``, or if no time passed.
+    """
+    found = _pieces(run)
+    if found is None:
+        return None
+    edges, parts = found
+    pool = (run.resolved.num_gpu_blocks - 1) * float(run.resolved.block_size)
+    at = np.linspace(edges[0], edges[-1], points + 1)
+    spans = np.diff(edges)
+    out = {"time": at[1:]}
+    for name, values in parts.items():
+        so_far = np.concatenate([[0.0], np.cumsum(values * spans)])
+        out[name] = np.diff(np.interp(at, edges, so_far)) / np.diff(at) / pool
+    return out
+
+
+def _pieces(run: Run) -> tuple[F8, dict[str, F8]] | None:
+    """``(edges, parts)``: part k holds from ``edges[k]`` to ``edges[k + 1]``; two pieces a turn, computing and behind it."""
     found, steps = _uses(run), run.steps
     if found is None or not len(steps):
         return None
@@ -79,13 +108,11 @@ def waste(run: Run) -> Waste | None:
     computed = np.clip(np.maximum.accumulate(steps["end"]), steps["time"], until)
     if not steps["duration"].any():  # time in steps: one of them is all the time there is
         computed = until
-    whole = float(until[-1] - steps["time"][0])
-    if whole <= 0:
+    if until[-1] <= steps["time"][0]:
         return None
-    spans = (computed - steps["time"], until - computed)
     busy, after = (_parts(run, use) for use in found)
-    means = {name: float(np.dot(busy[name], spans[0]) + np.dot(after[name], spans[1])) / whole for name in PARTS}
-    return Waste(pool=(run.resolved.num_gpu_blocks - 1) * float(run.resolved.block_size), **means)
+    edges = np.concatenate([np.stack([steps["time"], computed], 1).ravel(), until[-1:]])
+    return edges, {name: np.stack([busy[name], after[name]], 1).ravel() for name in PARTS}
 
 
 def _uses(run: Run) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]] | None:

@@ -14,10 +14,10 @@ from simkv.ui.block_map.component import block_map, show_on_map
 from simkv.ui.cursor import MAP_KEY, TAB_KEY, Cursor, cursor, follow, from_map
 from simkv.ui.facts.component import facts
 from simkv.ui.shown import Shown
-from simkv.ui.tabs import block_tables, blocks, events, free_queue, hit_rate, requests
+from simkv.ui.tabs import block_tables, blocks, events, free_queue, hit_rate, memory, requests
 from simkv.ui.verdict import verdict
 
-TABS = ("Free queue", "Block tables", "Events", "Hit rate over time", "Requests", "All blocks")
+TABS = ("Free queue", "Block tables", "Events", "Hit rate over time", "KV memory", "Requests", "All blocks")
 
 
 def draw(shown: Shown) -> None:
@@ -113,6 +113,8 @@ def _tabs(shown: Shown, here: Cursor) -> None:
         with tab:
             if name == "Hit rate over time":
                 hit_rate.draw(shown, here.step)
+            elif name == "KV memory":
+                memory.draw(shown, here.step)
             elif name == "Requests":
                 requests.draw(shown)
             elif state is None or log is None:

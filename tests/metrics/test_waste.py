@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simkv.engine.step_time import linear, step_index
-from simkv.metrics.waste import PARTS, Waste, waste, waste_over_time
+from simkv.metrics.waste import PARTS, Waste, waste, waste_over_time, waste_series
 from simkv.planning.kv_waste import contiguous, paged
 from simkv.replay import Run, replay
 from simkv.settings import ContiguousSettings, EngineSettings, KVGroup, SglangSettings, V0Settings
@@ -142,6 +142,17 @@ def test_time_counts_not_steps() -> None:
     assert of(run).idle == pytest.approx(8 * 1 / 25)
 
 
+@pytest.mark.parametrize("points", [1, 7, 300])
+def test_the_series_adds_up_to_the_means(points: int) -> None:
+    run = replay(generate("multi_turn_chat", requests=40, seed=1), ContiguousSettings(num_gpu_blocks=800, max_num_seqs=8))
+    found = waste_series(run, points)
+    assert found is not None
+    assert found["time"].shape == (points,)
+    for name, share in of(run).shares().items():
+        assert found[name].mean() == pytest.approx(share, abs=1e-12)
+    np.testing.assert_allclose(sum(found[name] for name in PARTS), 1.0)
+
+
 def test_no_data_is_none() -> None:
     s = ContiguousSettings(block_size=1, num_gpu_blocks=25, max_model_len=16)
     assert waste(replay(requests([4], [4]), s, step_index(), events=False)) is None
@@ -149,4 +160,5 @@ def test_no_data_is_none() -> None:
     assert waste(replay(requests([40], [4]), two, step_index())) is None
     assert waste_over_time(replay(requests([40], [4]), two, step_index())) is None
     nothing = replay(requests([200], [4]), EngineSettings(num_gpu_blocks=50, max_model_len=100, max_num_seqs=4), step_index())
+    assert waste_series(replay(requests([40], [4]), two, step_index())) is None
     assert waste(nothing) is None or of(nothing).shares_of_held() is None
