@@ -36,13 +36,22 @@ def block_facts(shown: Shown, state: PoolState, block: int, with_digest: bool = 
     if block == 0:
         return facts
     facts.append(Fact("ref_cnt", str(int(state.ref[block])), hint="how many requests hold the block now"))
-    facts += _content(shown, state, block, with_digest)
+    reserved = shown.run.resolved.engine == "contiguous"
+    facts += [_written(state, block)] if reserved else _content(shown, state, block, with_digest)
     facts += owner_facts(shown, state, block)
-    facts.append(queue_fact(state, block))
+    if not reserved:
+        facts.append(queue_fact(state, block))
     since = idle(shown, state, block)
     if since:
         facts.append(Fact("unchanged", since, hint="since the block was last taken, hit, stored or released"))
     return facts
+
+
+def _written(state: PoolState, block: int) -> Fact:
+    """Whether a cell of a reservation holds token states yet."""
+    if not state.ref[block]:
+        return Fact("holds", "nothing", hint="contiguous memory keeps nothing of a request that has ended")
+    return Fact("holds", "token states" if state.key[block] else "nothing yet: reserved", hint="the whole piece is taken at admission")
 
 
 def _content(shown: Shown, state: PoolState, block: int, with_digest: bool) -> list[Fact]:

@@ -94,7 +94,7 @@ def _details(shown: Shown, here: Cursor) -> None:
     facts(
         victims,
         key="victims",
-        title="Dies next: head of the free queue",
+        title="Free cells" if shown.run.resolved.engine == "contiguous" else "Dies next: head of the free queue",
         note="" if victims else "Empty: every block is held.",
         on_go=lambda: _go(shown, "victims"),
     )

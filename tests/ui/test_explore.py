@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from simkv.settings import ContiguousSettings
 from simkv.ui import cursor, replaying, sources
+from simkv.ui.config import Config
 from simkv.ui.pages import explore
-from simkv.ui.run_store import store
+from simkv.ui.run_store import Job, store
 from simkv.ui.shown import Shown
 from simkv.ui.tabs import requests
+from simkv.workload.generators import generate
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
@@ -65,6 +68,24 @@ def test_contiguous_memory_on_the_page() -> None:
     app = open_app(**SMALL, engine="Contiguous", **{"contiguous.num_gpu_blocks": "4000", "contiguous.preemption_mode": "swap"})
     assert "Prefix caching is off" in "".join(str(h.value) for h in app.subheader)
     assert any("looks for an unbroken piece" in str(c.value) for c in app.caption)
+
+
+def test_a_cell_of_a_reservation_is_written_or_not_yet() -> None:
+    from simkv.events.folds.pool import pool_at
+    from simkv.ui import details
+
+    workload, settings = generate("shared_system_prompt", requests=6), ContiguousSettings(num_gpu_blocks=2000, max_num_seqs=4)
+    config = Config("generator", "shared_system_prompt", (), settings=settings)
+    job = Job(config, lambda job: replaying.work(job, workload, config))
+    job.run()
+    shown = job.result
+    assert shown is not None
+    assert shown.run.log is not None
+    state = pool_at(shown.run.log, 0)
+    table = state.tables(0)[0].tolist()
+    holds = [next(f.value for f in details.block_facts(shown, state, b) if f.label == "holds") for b in (table[0], table[-1], 1999)]
+    assert holds == ["token states", "nothing yet: reserved", "nothing"]
+    assert not any(f.label in ("queue", "hash") for f in details.block_facts(shown, state, table[0]))
 
 
 def test_nonsense_in_the_url_falls_back() -> None:
