@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from simkv.engine.step_time import linear, step_index
+from simkv.events import layout as ev
+from simkv.events.folds.waste import uses
+from simkv.events.layout import EVENT, STEP
+from simkv.events.log import EventLog
 from simkv.metrics.waste import PARTS, Waste, waste, waste_over_time, waste_series
 from simkv.planning.kv_waste import contiguous, paged
 from simkv.replay import Run, replay
@@ -105,6 +109,20 @@ def test_v0_with_one_sequence_a_request_wastes_what_its_blocks_do() -> None:
     assert got is not None
     assert got["states"] == pytest.approx(expected.states, abs=0.01), "V0 takes a block for the next token before it is there"
     assert got["rounding"] == 0
+
+
+def test_blocks_loaded_from_the_host_hold_tokens_when_they_are_there() -> None:
+    """Four blocks of 16: one hit, two loaded, the last with 10 of its tokens computed."""
+    header = {"num_blocks": 9, "groups": [{"type": "full", "block_size": 16}], "requests": 1}
+    rows = [(0, 1, ev.HIT), (0, 2, ev.ALLOCATED), (0, 3, ev.ALLOCATED), (0, 2, ev.LOAD_STARTED), (0, 2, ev.LOADED)]
+    rows += [(0, 4, ev.ALLOCATED), (0, 16, ev.ADMITTED), (0, 10, ev.SCHEDULED), (0, 0, ev.FINISHED)]
+    steps = np.zeros(3, STEP)
+    steps["first_event"] = [0, 4, 5]
+    log = EventLog.of_events(np.array([(r, a, k) for r, a, k in rows], EVENT), np.zeros(0, np.uint64), steps, header)
+    busy, after = uses(log, np.array([62]), None)
+    assert after["held"][:2].tolist() == [3, 3]
+    assert after["reserved"].tolist() == [32, 0, 0], "the hit is full, then the loaded blocks are, then the request is over"
+    assert (int(busy["reserved"][2]), int(busy["internal"][2])) == (62 - 58, 2)
 
 
 def test_shared_blocks_count_once() -> None:

@@ -15,7 +15,7 @@ from simkv.events.folds.compiled import entry, inline
 from simkv.events.log import EventLog
 from simkv.events.packed import IN_RUNS
 
-HOLDER = np.dtype([("blocks", "i4"), ("tokens", "i4"), ("length", "i4"), ("asked", "i4")])
+HOLDER = np.dtype([("blocks", "i4"), ("tokens", "i4"), ("loaded", "i4"), ("length", "i4"), ("asked", "i4")])
 USE = np.dtype([(name, "i8") for name in ("held", "reserved", "internal", "rounding", "holders")])
 """One row a turn. ``held``: blocks of live requests, shared ones once; ``reserved``, ``internal``, ``rounding``: tokens;
 ``holders``: requests that hold blocks."""
@@ -27,7 +27,7 @@ def count_in(use, holder, size, sign):  # type: ignore[no-untyped-def]
     if holder.blocks == 0:
         return
     room = holder.blocks * size
-    written = min(np.int64(holder.tokens), room)
+    written = min(holder.tokens + holder.loaded * size, room)
     needed = max(written, min(room, np.int64(holder.length)))
     asked = max(needed, min(room, np.int64(holder.asked)))
     use.reserved += sign * (needed - written)
@@ -57,6 +57,8 @@ def move_blocks(use, holder, refs, kind, blocks, first, last, size, adopting):  
         if not adopting:
             count_in(use, holder, size, -1)
             holder.blocks += last - first
+            if kind == ev.HIT:  # a request that waits for a transfer is admitted later, but these are full already
+                holder.tokens += (last - first) * size
             count_in(use, holder, size, 1)
     elif kind == ev.RELEASED or kind == ev.FREED_FRONT or kind == ev.FREED_BACK:
         for k in range(first, last):
@@ -79,10 +81,15 @@ def tell(use, holder, kind, arg, size):  # type: ignore[no-untyped-def]
         count_in(use, holder, size, -1)
         holder.tokens = arg + (holder.tokens if kind == ev.SCHEDULED else 0)
         count_in(use, holder, size, 1)
+    elif kind == ev.LOADED:
+        count_in(use, holder, size, -1)
+        holder.loaded += arg
+        count_in(use, holder, size, 1)
     elif kind == ev.PREEMPTED or kind == ev.FINISHED or kind == ev.ABORTED:
         count_in(use, holder, size, -1)
         holder.blocks = 0
         holder.tokens = 0
+        holder.loaded = 0
 
 
 @entry
