@@ -134,13 +134,14 @@ def _is_settings(word: str) -> bool:
 
 def describe(found: Comparison) -> str:
     """The comparison for people: sides, why they differ, the table."""
+    from simkv.comparison import words
+
     w, sides = found.sides[0].run.workload, found.sides
     lines = [f"{w.name}: {len(w):,} requests, the same for each.", ""]
     rows = []
     for side in sides:
         r = side.run.resolved
-        blocks = f"{r.num_gpu_blocks:,} blocks of {r.block_size:,} tokens"
-        rows.append((side.name, side.label, f"{r.engine} {r.version}", blocks, f"replayed in {seconds(side.run.wall_s)}"))
+        rows.append((side.name, side.label, f"{r.engine} {r.version}", words.pool(side.run), f"replayed in {seconds(side.run.wall_s)}"))
     lines.append(table(rows))
     for e in found.explanations:
         lines += ["", f"{e.names[1]} against {e.names[0]}: {e.sentence}"]

@@ -118,9 +118,12 @@ class Causes:
         return Lost(request, side, NOT_INSERTED if before else LATER, tokens, writer)
 
     def _history(self, side: int) -> KeyHistory | None:
-        log = self.runs[side].log
-        if self._histories[side] is None and log is not None:
-            self._histories[side] = KeyHistory(log)
+        """Of the keys that can be asked for: those of the first blocks that one side found and the other did not."""
+        run = self.runs[side]
+        if self._histories[side] is None and run.log is not None:
+            hits = [found(run) for run in self.runs]
+            keys = [_key(run, i, int(min(hits[0][i], hits[1][i]))) for i in self.differing().tolist()]
+            self._histories[side] = KeyHistory(run.log, np.array(keys, np.uint64))
         return self._histories[side]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from simkv.comparison.same_memory import BLOCKS, MAX_TOKENS, TOKENS, carried, names_pool, pool_of
 from simkv.engine.engines import merge, recorded_engine
-from simkv.errors import InputError, SettingsError
+from simkv.errors import InputError, SettingsError, SimkvError
 from simkv.settings import ENGINES, Settings, parse_value, settings_class
 from simkv.workload.workload import Workload
 
@@ -48,15 +48,22 @@ def choices(texts: Sequence[str], workload: Workload) -> list[Choice]:
     engines stay comparable; ``tokens=32000`` sizes it in tokens whatever the engine calls that.
 
     Raises:
-        SettingsError: an unknown name, a value out of range, too many texts.
-        InputError: a TOML file that cannot be read.
+        SimkvError: an unknown name, a value out of range, too many texts, a TOML file that cannot be read.
     """
     if not 1 <= len(texts) <= MOST:
         raise SettingsError("settings", f"{len(texts)} of them", f"1 to {MOST} settings to compare")
     base = _first(read_text(texts[0]), workload)
-    found = [Choice(NAMES[0], _label(texts[0]), base)]
-    for name, text in zip(NAMES[1:], texts[1:], strict=False):
-        settings, notes = derived(base, read_text(text))
+    return [Choice(NAMES[0], _label(texts[0]), base), *others(base, texts[1:])]
+
+
+def others(base: Settings, texts: Sequence[str]) -> list[Choice]:
+    """The choices B, C, D out of the settings of A. Raises SimkvError with the side's name in front."""
+    found = []
+    for name, text in zip(NAMES[1:], texts, strict=False):
+        try:
+            settings, notes = derived(base, read_text(text))
+        except SimkvError as problem:
+            raise SimkvError(f"{name}: {problem}") from None
         found.append(Choice(name, _label(text), settings, notes))
     return found
 

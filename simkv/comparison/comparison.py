@@ -67,6 +67,9 @@ class Comparison:
             out.append(
                 "Requests that wait for an answer arrive when that answer is there, so a slower side also gets its later requests later."
             )
+        without = [s.name for s in self.sides if s.run.log is None]
+        if without:
+            out.append(f"{' and '.join(without)} kept no event log, so what became of single blocks there is not known.")
         kinds = {s.run.step_time for s in self.sides}
         if len(kinds) > 1:
             out.append("The sides run on different hardware or element types, so a step of the same work takes different times.")

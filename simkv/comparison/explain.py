@@ -8,12 +8,15 @@ import numpy as np
 
 from simkv.comparison import causes as why
 from simkv.comparison.causes import Causes, Shift, found, totals, unit
-from simkv.comparison.metrics import SAME_POINTS, SAME_RELATIVE, figures
+from simkv.comparison.metrics import SAME_POINTS, SAME_RELATIVE, figures, waste_share
 from simkv.comparison.parting import Parting, parting
 from simkv.comparison.waits import seats_taken, waits_more
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.replay import Run
 from simkv.text import counted, percent, seconds, short_count
+
+MUCH_WASTE = 0.03
+"""A difference of waste that is worth a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,11 @@ def explain(a: Run, b: Run, name_a: str = "A", name_b: str = "B") -> Explanation
     shifts = tuple(totals(causes.lost())) if a.workload.prompts_have_content else ()
     where = parting(causes, names)
     queue, prefill = _delays(a, b)
-    if where is None:
+    if where is None and (a.resolved.engine == b.resolved.engine or _same_times(a, b)):
         sentence = _same_decisions(a, b, names)
     else:
-        sentence = " ".join(s for s in (_hits(a, b, names, shifts), _latency(a, b, names, queue, prefill), _thrown_back(a, b, names)) if s)
+        parts = (_hits(a, b, names, shifts), _latency(a, b, names, queue, prefill), _thrown_back(a, b, names), _wasted(a, b, names))
+        sentence = " ".join(part for part in parts if part)
     return Explanation(names, sentence, where, shifts, queue, prefill)
 
 
@@ -171,3 +175,10 @@ def _thrown_back(a: Run, b: Run, names: tuple[str, str]) -> str:
     if x == y or max(x, y) < 0.02 * len(a.workload):
         return ""
     return f"Requests are preempted {counted(y, 'time')} in {names[1]}, {counted(x, 'time')} in {names[0]}."
+
+
+def _wasted(a: Run, b: Run, names: tuple[str, str]) -> str:
+    x, y = waste_share(a), waste_share(b)
+    if x is None or y is None or abs(y - x) < MUCH_WASTE:
+        return ""
+    return f"Of the KV memory that requests hold, {percent(y)} holds no token states in {names[1]}, {percent(x)} in {names[0]}."

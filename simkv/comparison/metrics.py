@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,7 @@ class Row:
 
 def table(runs: tuple[Run, ...]) -> tuple[Row, ...]:
     """Every metric of the runs; one that no run has is left out, except those whose absence says something."""
-    found = [figures(run) for run in runs]
+    found = [{**figures(run), "waste": waste_share(run)} for run in runs]
     rows = (Row(m, tuple(f.get(m.key) for f in found)) for m in METRICS)
     return tuple(row for row in rows if any(v is not None for v in row.values) or row.metric.key not in OPTIONAL)
 
@@ -91,7 +92,6 @@ def figures(run: Run) -> dict[str, float | None]:
         "evicted_tokens": c["removed"] * run.resolved.block_size,
         "usage_mean": _finite(Rolling(steps, r, usable, 1.0).mean_usage),
         "usage_peak": float(1.0 - steps["free"].min() / usable) if len(steps) else None,
-        "waste": _waste(run),
         "preemptions": c["preemptions"],
         "rejected": c["rejected"],
         "finished": c["finished"],
@@ -117,10 +117,16 @@ def figures(run: Run) -> dict[str, float | None]:
     return out
 
 
-def _waste(run: Run) -> float | None:
-    found = waste(run)
-    held = found.shares_of_held() if found is not None else None
-    return None if held is None else 1.0 - held["states"]
+_wastes: WeakKeyDictionary[Run, float | None] = WeakKeyDictionary()
+
+
+def waste_share(run: Run) -> float | None:
+    """Share of the KV memory held by requests that holds no token states, mean over time; ``None`` if the run does not tell. Kept."""
+    if run not in _wastes:
+        found = waste(run)
+        shares = found.shares_of_held() if found is not None else None
+        _wastes[run] = None if shares is None else 1.0 - shares["states"]
+    return _wastes[run]
 
 
 def _span(run: Run) -> float | None:
@@ -152,7 +158,13 @@ _CACHE = (
 _MEMORY = (
     Metric("usage_mean", "KV usage, mean", "share", NEITHER, "blocks of live requests ÷ usable blocks, over time"),
     Metric("usage_peak", "KV usage, peak", "share", NEITHER, "the same at its highest"),
-    Metric("waste", "Waste", "share", LOWER, "held KV memory that holds no token states ÷ held KV memory, over time"),
+    Metric(
+        "waste",
+        "Waste",
+        "share",
+        LOWER,
+        "share of the KV memory held by requests that holds no token states (reserved, unused, rounding), over time",
+    ),
 )
 _SCHEDULE = (
     Metric("preemptions", "Preemptions", "times", LOWER, "running requests thrown back (SGLang: retractions)"),

@@ -118,7 +118,7 @@ def _by_admission(causes: Causes, names: tuple[str, str]) -> Parting | None:
     different = (x != y) | (hits[0][x] != hits[1][y])
     if not different.any():
         if len(orders[0]) == len(orders[1]):
-            return _first_preemption(causes, names)
+            return _first_preemption(causes, names) or _first_delay(causes, orders[0], names)
         more = int(len(orders[1]) > both)
         request = int(orders[more][both])
         at = float(causes.runs[more].requests["scheduled"][request])
@@ -140,6 +140,22 @@ def _first_preemption(causes: Causes, names: tuple[str, str]) -> Parting | None:
         return None
     side = int(at[1] < at[0])
     return Parting(at[side], None, f"They part {_when(causes.runs[side], at[side], -1)}: only {names[side]} throws a running request back.")
+
+
+def _first_delay(causes: Causes, order: npt.NDArray[np.int64], names: tuple[str, str]) -> Parting | None:
+    """For runs that admit alike: the first request that one side admits later by more than any step takes."""
+    a, b = causes.runs
+    if not len(order):
+        return None
+    late = b.requests["scheduled"][order] - a.requests["scheduled"][order]
+    far = np.flatnonzero(np.abs(late) > max(float(run.steps["duration"].max()) for run in causes.runs))
+    if not len(far):
+        return None
+    request, side = int(order[far[0]]), int(late[far[0]] > 0)
+    slow, at = causes.runs[side], float(causes.runs[1 - side].requests["scheduled"][request])
+    turn = max(0, int(np.searchsorted(slow.steps["time"], at, side="right")) - 1)
+    said = f"{names[1 - side]} admits {a.workload.id(request)}, {names[side]} does not yet: {_obstacle(slow, turn, request)}"
+    return Parting(at, request, f"They part {_when(slow, at, -1)}: {said}.")
 
 
 def _first_time(run: Run, column: str) -> float:
@@ -214,13 +230,13 @@ def _obstacle(run: Run, turn: int, request: int) -> str:
     if running >= r.max_running:
         return seats_taken("its", r.max_running)
     tokens += int(steps["decode"][turn])
-    budget = getattr(r, "max_num_batched_tokens", None)
-    if budget is not None and tokens >= budget:
+    if tokens >= r.token_budget:
         return f"its step is full with {tokens:,} tokens"
-    need = -(-int(run.workload.num_prompt[request]) // r.block_size)
+    need = int(r.asked(run.workload)[request]) if hasattr(r, "asked") else int(run.workload.num_prompt[request])
+    need = -(-need // r.block_size)
     left = f"{free:,} of {r.num_gpu_blocks - 1:,} blocks are free"
     if need > free:
-        return f"{left} and the prompt takes up to {need:,}"
+        return f"{left} and the request takes {'' if hasattr(r, 'asked') else 'up to '}{need:,}"
     return f"{running:,} of {r.max_running:,} seats are taken, {left}, the step has {tokens:,} tokens"
 
 

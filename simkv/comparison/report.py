@@ -55,7 +55,7 @@ def _parting(where: object) -> str:
 
 def _side(side: Side) -> str:
     r = side.run.resolved
-    about = f"{r.engine} {r.version}, {r.num_gpu_blocks:,} blocks of {r.block_size:,} tokens"
+    about = f"{r.engine} {r.version}, {words.pool(side.run)}"
     return f"<li><b>{escape(side.name)}</b> <code>{escape(side.label)}</code> <small>{escape(about)}</small></li>"
 
 

@@ -24,7 +24,7 @@ def tokens_of(settings: Settings) -> int | None:
     """Tokens of KV memory that settings give in figures, a null block or padding page included; ``None``: model and GPU decide."""
     tokens: int | None = getattr(settings, MAX_TOKENS, None)
     blocks: int | None = getattr(settings, BLOCKS, None)
-    return tokens if tokens is not None else None if blocks is None else blocks * _block(settings)
+    return tokens if tokens is not None else None if blocks is None else blocks * settings.tokens_per_block
 
 
 def pool_of(settings: Settings, tokens: int) -> dict[str, int]:
@@ -34,7 +34,7 @@ def pool_of(settings: Settings, tokens: int) -> dict[str, int]:
         SettingsError: not even two blocks, or one page.
     """
     names = {f.name for f in fields(settings)}
-    size = _block(settings)
+    size = settings.tokens_per_block
     if MAX_TOKENS in names:
         whole = tokens // size * size
         if whole:
@@ -61,15 +61,11 @@ def carried(base: Settings, made: Settings, tokens: int | None, *, sized_by_gpu:
         return made, ()
     if sized_by_gpu:
         return made.replace(**dict.fromkeys({f.name for f in fields(made)} & {BLOCKS, MAX_TOKENS}, None)), ()
-    if base.engine == made.engine and _block(base) == _block(made) and _bytes(base) == _bytes(made):
+    if base.engine == made.engine and base.tokens_per_block == made.tokens_per_block and _bytes(base) == _bytes(made):
         return made, ()
     sized = pool_of(made, theirs * _bytes(base) // _bytes(made))
     ((name, value),) = sized.items()
     return made.replace(**sized), (f"{name}={value:,} is the same KV memory as A's {theirs:,} tokens.",)
-
-
-def _block(settings: Settings) -> int:
-    return int(getattr(settings, "block_size", None) or getattr(settings, "page_size", None) or 1)
 
 
 def _bytes(settings: Settings) -> int:

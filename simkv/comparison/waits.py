@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from simkv.replay import Run
 
 REASONS = ("seats", "compute", "memory")
@@ -17,8 +15,7 @@ def waited(run: Run) -> dict[str, float]:
     steps, r = run.steps, run.resolved
     lost = steps["waiting"] * steps["duration"]
     seats = steps["running"] >= r.max_running
-    budget = getattr(r, "max_num_batched_tokens", None)
-    full = np.zeros(len(steps), np.bool_) if budget is None else steps["prefill"] + steps["decode"] >= 0.95 * budget
+    full = steps["prefill"] + steps["decode"] >= 0.95 * r.token_budget
     parts = (seats, full & ~seats, ~seats & ~full)
     return {name: float(lost[part].sum()) for name, part in zip(REASONS, parts, strict=True)}
 

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from simkv import text
 from simkv.comparison.metrics import LOWER, Metric, Row
+from simkv.replay import Run
+
+
+def pool(run: Run) -> str:
+    """How much KV cache a run has: comparable over block sizes and engines."""
+    r = run.resolved
+    return f"{(r.num_gpu_blocks - 1) * r.block_size:,} tokens of KV cache in blocks of {r.block_size:,}"
 
 
 def value(metric: Metric, given: float | None, none: str = text.NO_DATA) -> str:

@@ -14,6 +14,7 @@ from simkv.events.log import EventLog
 from simkv.replay import Run
 from simkv.workload.workload import Workload
 
+_LOOK_BACK = 4096
 _ROW_BITS = 32
 _ROW = (1 << _ROW_BITS) - 1
 
@@ -45,25 +46,31 @@ class Miss:
 
 
 class KeyHistory:
-    """Where each key entered and left the cache; built once for a log, asked for many requests."""
+    """Where each key entered and left the cache; built once for a log, asked for many requests.
 
-    def __init__(self, log: EventLog) -> None:
+    Args:
+        only: the keys it will be asked for; a history of a few is made much faster than that of all.
+    """
+
+    def __init__(self, log: EventLog, only: npt.NDArray[np.uint64] | None = None) -> None:
         kind = log.events["kind"] & ev.KIND_MASK
         self.log = log
         keyed = np.flatnonzero((kind == ev.STORED) | (kind == ev.STORED_EXTRA) | (kind == ev.HOST_STORED))
         device = kind[keyed] != ev.HOST_STORED
         self._stored, keys = keyed[device], np.asarray(log.keys)[: len(keyed)][device]
-        self._order = np.argsort(keys, kind="stable")
+        gone = np.flatnonzero((kind == ev.RECYCLED) | (kind == ev.EVICTED))
+        if only is not None:
+            wanted = _among(keys, np.unique(only))
+            self._stored, keys = self._stored[wanted], keys[wanted]
+            gone = gone[_among(log.events["arg"][gone], np.unique(log.events["arg"][self._stored]))]
+        self._order = np.argsort(keys)  # rows of one key come in any order; ``stores`` sorts the few it is asked for
         self._sorted = keys[self._order]
         self._cleared = np.flatnonzero(kind == ev.CLEARED)
-        gone = np.flatnonzero((kind == ev.RECYCLED) | (kind == ev.EVICTED))
         self._gone = np.sort(self._place(log.events["arg"][gone], gone))
         self._firsts = np.append(log.steps["first_event"], len(log.events))
         admitted = np.flatnonzero(kind == ev.ADMITTED)
-        owner = np.asarray(log.events["req"])
-        changes = np.flatnonzero(np.diff(owner, prepend=-2) != 0)
-        first = changes[np.searchsorted(changes, admitted, side="right") - 1]
-        self.admission = dict(zip(owner[admitted].tolist(), first.tolist(), strict=True))
+        owner = log.events["req"]
+        self.admission = {int(owner[row]): _begin(owner, int(row)) for row in admitted}
         """Request -> first row of its admission (hits, blocks and keys of an admission stand before ADMITTED)."""
 
     def stores(self, key: int, before: int) -> npt.NDArray[np.int64]:
@@ -90,6 +97,26 @@ class KeyHistory:
     def turn(self, row: int) -> int:
         """Turn in which a row was written."""
         return int(np.searchsorted(self._firsts, row, side="right") - 1)
+
+
+def _among(values: npt.NDArray[Any], some: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which values are among ``some``, which is sorted."""
+    if not len(some):
+        return np.zeros(len(values), np.bool_)
+    found: npt.NDArray[np.bool_] = some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values
+    return found
+
+
+def _begin(owner: npt.NDArray[np.int32], row: int) -> int:
+    """The first of the rows of one request that follow each other and end with ``row``."""
+    end = row
+    while end:
+        start = max(0, end - _LOOK_BACK)
+        others = np.flatnonzero(owner[start:end] != owner[row])
+        if len(others):
+            return start + int(others[-1]) + 1
+        end = start
+    return 0
 
 
 def why_missed(run: Run, req: int, history: KeyHistory | None = None) -> Miss:

@@ -61,7 +61,7 @@ class Settings:
     @property
     def tokens_per_block(self) -> int:
         """Tokens per block (SGLang: page)."""
-        return 1
+        return int(getattr(self, "block_size", 1))
 
     def with_pool(self, blocks: int) -> Self | None:
         """A copy with caching on and a pool of so many blocks; ``None`` for an engine that never keeps finished content."""

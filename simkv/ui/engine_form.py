@@ -65,10 +65,11 @@ def controls(engine: str, names: Iterable[str], told: Mapping[str, Any]) -> dict
     return {name: control(engine, known[name], told.get(name, known[name].default)) for name in names}
 
 
-def control(engine: str, field: dataclasses.Field[Any], value: Any) -> Any:
-    """One control for one setting. ``value`` is shown until somebody changes it."""
+def control(engine: str, field: dataclasses.Field[Any], value: Any, *, key: str | None = None) -> Any:
+    """One control for one setting. ``value`` is shown until somebody changes it; with a key of its own it is not bound to the address."""
     meta, declared, name = field.metadata, str(field.type), field.name
-    common: dict[str, Any] = {"key": key_of(engine, name), "bind": BIND, "help": meta["help"][0].upper() + meta["help"][1:] + "."}
+    place: dict[str, Any] = {"key": key_of(engine, name), "bind": BIND} if key is None else {"key": key}
+    common: dict[str, Any] = {**place, "help": meta["help"][0].upper() + meta["help"][1:] + "."}
     options = _options(name, meta)
     if options:
         if value not in options:

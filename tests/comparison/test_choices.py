@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simkv.comparison import choices
 from simkv.comparison.choices import derived, read_text, write_text
 from simkv.comparison.same_memory import tokens_of
-from simkv.errors import InputError, SettingsError
+from simkv.errors import InputError, SettingsError, SimkvError
 from simkv.settings import EngineSettings, SglangSettings
 from simkv.workload.generators import generate
 from tests.comparison.hand import request, traffic
@@ -63,7 +63,7 @@ def test_a_name_may_stand_once() -> None:
     ("texts", "expected"),
     [
         (["block_size=0"], "block_size=0: allowed is a whole number"),
-        (["default", "no_such=1"], "no_such=1: allowed is a setting of vllm"),
+        (["default", "no_such=1"], "B: no_such=1: allowed is a setting of vllm"),
         (["engine=tgi"], "engine=tgi: allowed is"),
         (["tokens=none,num_gpu_blocks=1"], "num_gpu_blocks=1"),
         (["tokens=-4"], "tokens=-4: allowed is a whole number of at least 1"),
@@ -74,7 +74,7 @@ def test_a_name_may_stand_once() -> None:
     ],
 )
 def test_impossible_settings_are_a_sentence(texts: list[str], expected: str) -> None:
-    with pytest.raises(SettingsError, match=expected):
+    with pytest.raises(SimkvError, match=expected):
         choices(texts, PLAIN)
 
 

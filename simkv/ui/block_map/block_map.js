@@ -45,11 +45,14 @@ class BlockMap {
     this.painter = new Painter(this.cells, this.history);
     this.player = new Player(pick(".play"), pick(".speed"), history, { seek: (t) => this.seek(t), release: () => this.release() });
     this.painter.only = before?.painter.only ?? -1;
+    this.group = history.meta.group ?? null; // maps of one group show the same moment of simulated time
+    root.classList.toggle("linked", this.group !== null);
     this.slider.max = this.history.T - 1;
     this.build();
     this.listen();
     this.arrange();
-    this.seek(this.history.meta.start ?? this.history.T - 1);
+    if (this.group) this.followClock(window.simkvTime?.[this.group] ?? this.history.meta.span[0]);
+    else this.seek(this.history.meta.start ?? this.history.T - 1);
     if (wish) this.show(wish);
   }
 
@@ -101,6 +104,7 @@ class BlockMap {
     on(this.root, "click", (e) => this.act(e.target.closest?.("[data-do]")?.dataset.do));
     on(this.root.querySelector(".block"), "change", (e) => this.goTo(e.target));
     on(document, "simkv-show", (e) => this.show(e.detail));
+    on(document, "simkv-time", (e) => e.detail.group === this.group && this.followClock(e.detail.time));
     on(this.root, "transitionend", (e) => e.propertyName === "background-color" && e.target === this.root && this.arrange());
     this.sizes = new ResizeObserver(() => this.root.clientWidth !== this.width && this.arrange());
     this.sizes.observe(this.root);
@@ -166,7 +170,19 @@ class BlockMap {
   }
 
   release() {
-    this.send("frame", this.history.frame);
+    if (this.group) this.drive({ release: true });
+    else this.send("frame", this.history.frame);
+  }
+
+  followClock(time) {
+    const [t0, t1] = this.history.meta.span;
+    this.root.querySelector(".needle").style.left = `${(100 * (time - t0)) / Math.max(1e-9, t1 - t0)}%`;
+    this.later(this.history.frameAt(time));
+  }
+
+  // What is done here to the shared clock, for its bar (scrub.js).
+  drive(what) {
+    document.dispatchEvent(new CustomEvent("simkv-drive", { detail: { group: this.group, ...what } }));
   }
 
   select(block, tell = true) {
@@ -208,7 +224,9 @@ class BlockMap {
   scrub(event) {
     if (event.type === "pointerdown") this.timeline.setPointerCapture(event.pointerId);
     const box = this.timeline.getBoundingClientRect();
-    this.later(((event.clientX - box.left) / box.width) * (this.history.T - 1));
+    const share = (event.clientX - box.left) / box.width;
+    if (this.group) this.drive({ share });
+    else this.later(share * (this.history.T - 1));
   }
 
   point(event) {
@@ -283,7 +301,8 @@ class BlockMap {
   act(name) {
     const { history, painter } = this;
     const steps = { first: 0, back: history.frame - 1, next: history.frame + 1, last: history.T - 1 };
-    if (name in steps) {
+    if (this.group && (name in steps || name === "play")) this.drive({ act: name });
+    else if (name in steps) {
       this.player.pause(false);
       this.seek(steps[name]);
       clearTimeout(this.settle); // a held key reports once, when it is let go

@@ -91,6 +91,17 @@ class History {
     return low;
   }
 
+  // The last frame that had begun at a moment of simulated time.
+  frameAt(time) {
+    let [low, high] = [0, this.T - 1];
+    while (low < high) {
+      const mid = (low + high + 1) >> 1;
+      if (this.times[mid] <= time) low = mid;
+      else high = mid - 1;
+    }
+    return low;
+  }
+
   clock(frame) {
     const step = `step ${this.steps[frame].toLocaleString("en")}`;
     if (this.meta.time_unit === "steps") return step;

@@ -11,10 +11,11 @@ from simkv.engine.contract import Resolved
 from simkv.engine.engines import merge, resolve_for
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.errors import SimkvError
-from simkv.ui import progress, replaying, resolved, sidebar, sources, text, view
+from simkv.ui import navigation, progress, replaying, resolved, sidebar, sources, text, view
 from simkv.ui.config import Config, cost
 from simkv.ui.run_store import Job, store
 from simkv.ui.shown import Shown
+from simkv.ui.viewer import viewer
 from simkv.workload.workload import Workload
 
 PATIENCE_S = 2.0
@@ -58,7 +59,7 @@ def _css() -> str:
 
 def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTime, status: st.delta_generator.DeltaGenerator) -> Job | None:
     """The configuration's job, started if it is small, first, or asked for; else ``None``."""
-    digest, me = config.digest, _viewer()
+    digest, me = config.digest, viewer()
     before: str | None = st.session_state.get(_JOB)
     if before not in (None, digest):
         store().leave(str(before), me)
@@ -79,6 +80,7 @@ def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTim
             tokens = text.short_count(float(workload.num_prompt.sum()))
             st.caption(f"{text.counted(len(workload), 'request')}, {tokens} prompt tokens: large, about {text.seconds(seconds)}.")
         resolved.draw(found, workload, step_time)
+        navigation.link_to_compare()
     if known is None and not small and st.session_state.get(_RUN) != digest and _LAST in st.session_state:
         return None
     st.session_state[_JOB] = digest
@@ -89,13 +91,6 @@ def _want(digest: str, again: bool) -> None:
     if again:
         store().forget(digest)
     st.session_state[_RUN] = digest
-
-
-def _viewer() -> str:
-    from streamlit.runtime.scriptrunner import get_script_run_ctx
-
-    context = get_script_run_ctx()
-    return context.session_id if context else ""
 
 
 def _show(job: Job) -> None:

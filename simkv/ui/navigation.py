@@ -1,0 +1,75 @@
+"""The pages, and the way from one to the other with everything that is set."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from simkv.settings import Settings
+from simkv.ui import engine_controls, engine_form
+
+OF_EXPLORE = frozenset(("step", "block", "request", "tab"))
+"""What the address says of a place in one run."""
+OF_COMPARE = "t"
+"""The moment that Compare's maps show. Its sides stay in the address, so that the way back leads to the same comparison."""
+
+
+def explore() -> StreamlitPage:
+    """The first page."""
+    from simkv.ui.pages import explore as module
+
+    return st.Page(module.page, title="Explore", url_path="explore", default=True)
+
+
+def compare() -> StreamlitPage:
+    """Settings side by side."""
+    from simkv.ui.pages import compare as module
+
+    return st.Page(module.page, title="Compare", url_path="compare")
+
+
+def link_to_compare() -> None:
+    """A link to Compare with the settings of this page as A."""
+    _link("compare", {k: v for k, v in st.query_params.items() if k not in OF_EXPLORE}, "Compare with other settings")
+
+
+def link_to_explore(settings: Settings) -> None:
+    """A link to Explore with the same traffic and these settings, where its controls can show them all."""
+    controls = control_values(settings)
+    if controls is not None:
+        kept = {k: v for k, v in st.query_params.items() if k != OF_COMPARE and not _of_engine(k)}
+        _link("./", {**kept, **controls}, "Explore this side")
+
+
+def _link(page: str, parameters: dict[str, str], label: str) -> None:
+    """A whole new page load: Streamlit's own ways to another page drop what the address says of the controls of this one."""
+    address = escape(f"{page}?{urlencode(parameters)}" if parameters else page, quote=True)
+    st.html(f'<a class="way" href="{address}" target="_self">{escape(label)}</a>')
+
+
+def control_values(settings: Settings) -> dict[str, str] | None:
+    """What the address must say for the left column to show these settings; ``None`` if one of them has no control there."""
+    changed = {k: v for k, v in settings.changed().items() if k != "engine"}
+    if settings.engine != "vllm":
+        names = engine_form.fields(settings.engine)
+        if not changed.keys() <= names.keys():
+            return None
+        return {"engine": settings.engine, **{engine_form.key_of(settings.engine, k): _text(v) for k, v in changed.items()}}
+    if not changed.keys() <= engine_controls.CONTROLS.keys():
+        return None
+    sized = {"memory": "blocks"} if changed.get("num_gpu_blocks") is not None else {}
+    if sized and changed.keys() & {"model", "gpu", "tensor_parallel_size"}:
+        return None  # with a pool of so many blocks the left column asks for no GPU
+    return {**{k: _text(v) for k, v in changed.items() if v is not None}, **sized}
+
+
+def _of_engine(parameter: str) -> bool:
+    return parameter in ("engine", *engine_controls.CONTROLS) or parameter.partition(".")[0] in engine_form.TITLES
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
