@@ -68,9 +68,13 @@ class Rolling:
 
     def rate(self, column: str, m: Moments) -> F8:
         """The same per second (per step in step mode); at the start over what has passed of the window."""
+        return self.per_time(self.sums(column, m), m)
+
+    def per_time(self, sums: I8, m: Moments) -> F8:
+        """Sums over the window per second (per step in step mode); NaN at the first moment."""
         passed = np.minimum(self.window, m.time - self.time[0])
         out = np.full(len(m.time), np.nan)
-        np.divide(self.sums(column, m), passed, out=out, where=passed > 0)
+        np.divide(sums, passed, out=out, where=passed > 0)
         return out
 
     def hit_rate(self, m: Moments) -> F8:
