@@ -63,6 +63,7 @@ def perform(e, cfg, c, operations, first, last, found, locked):  # type: ignore[
             locked[name] = found[name]
         elif op.kind == UNLOCK:
             unlock(e, cfg, c, np.int64(locked[name]))
+            locked[name] = NONE
         elif op.kind == EVICT:
             op.got = evict_tokens(e, cfg, c, op.n)
         else:
@@ -98,7 +99,7 @@ class SglangCache:
         for name in ("first_run", "namespace"):
             self.operations[name][has] = self.state.reqs[name][content_of[has]]
         self.operations["tokens"][has] = contents.num_prompt[content_of[has]]
-        self.found, self.locked = np.zeros(names + 1, np.int64), np.zeros(names + 1, np.int64)
+        self.found, self.locked = np.zeros(names + 1, np.int64), np.full(names + 1, NONE, np.int64)
 
     def run(self, first: int, last: int) -> None:
         """Perform operations ``first … last-1``; what came of each stands in ``operations``."""
@@ -106,7 +107,7 @@ class SglangCache:
 
     def check_integrity(self) -> None:
         """Raise AssertionError if tree and pool contradict each other."""
-        check_integrity(self.state, self.config, self.counters)
+        check_integrity(self.state, self.config, self.counters, self.locked[self.locked >= 0].tolist())
 
 
 def operation_table(kinds: Sequence[int]) -> npt.NDArray[np.void]:
