@@ -11,6 +11,8 @@ import numpy as np
 from simkv.engine.sglang.compiled import kernel
 from simkv.engine.vllm.keys import S32, U, mix, mix_token
 
+STRIDE = 64
+
 
 @kernel
 def advance_by(runs, r, at, n):
@@ -26,6 +28,25 @@ def advance_by(runs, r, at, n):
 
 
 @kernel
+def equal_tokens(tokens, a, b, n):
+    """How many of ``n`` written out tokens from two places on are equal. Whole strides are compared without a look in between."""
+    if a == b:
+        return n
+    x, y = tokens[a : a + n], tokens[b : b + n]
+    i = 0
+    while i + STRIDE <= n:
+        different = np.int32(0)
+        for k in range(STRIDE):
+            different |= x[i + k] ^ y[i + k]
+        if different != 0:
+            break
+        i += STRIDE
+    while i < n and x[i] == y[i]:
+        i += 1
+    return i
+
+
+@kernel
 def common_tokens(runs, tokens, r, at, q, qat, limit):
     """How many of ``limit`` tokens from two positions on are equal."""
     done = 0
@@ -33,11 +54,9 @@ def common_tokens(runs, tokens, r, at, q, qat, limit):
         x, y = runs[r], runs[q]
         n = min(min(x.n - at, y.n - qat), limit - done)
         if x.seed < 0 and y.seed < 0:
-            a, b = -1 - x.seed + x.start + at, -1 - y.seed + y.start + qat
-            if a != b:
-                for i in range(n):
-                    if tokens[a + i] != tokens[b + i]:
-                        return done + i
+            same = equal_tokens(tokens, -1 - x.seed + x.start + at, -1 - y.seed + y.start + qat, n)
+            if same < n:
+                return done + same
         elif x.seed != y.seed or x.start + at != y.start + qat:
             return done
         done += n

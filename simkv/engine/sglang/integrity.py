@@ -12,6 +12,9 @@ from simkv.engine.sglang.layout import NONE, ROOT, RUNNING, WAITING
 from simkv.engine.sglang.links import find_place
 
 LOW = 0xFFFF_FFFF
+place_of: Any = getattr(find_place, "py_func", find_place)
+rank_of: Any = getattr(order_of, "py_func", order_of)
+"""Compiled, they can only be called by compiled code."""
 
 
 def check_integrity(e: Any, cfg: Any, c: Any, locked: list[int] | None = None) -> None:
@@ -68,7 +71,7 @@ def _links(e: Any) -> list[int]:
 def _table(e: Any, order: list[int]) -> None:
     assert sorted((e.table[e.table != 0] & np.uint64(LOW)).tolist()) == sorted(order), "the table holds other nodes than the tree"
     for n in order:
-        place = int(find_place(e.nodes, e.table, e.nodes[n].key))
+        place = int(place_of(e.nodes, e.table, e.nodes[n].key))
         assert int(e.table[place]) & LOW == n, f"node {n} is not found by its key"
 
 
@@ -125,7 +128,7 @@ def _heap(e: Any, cfg: Any, c: Any, order: list[int]) -> None:
     heap = e.heap[: int(c.heap_len)].tolist()
     leaves = [n for n in order if e.nodes[n].lock == 0 and e.nodes[n].children == 0]
     assert sorted(heap) == sorted(leaves), "the heap is not the unlocked leaves"
-    ranks = [(int(order_of(cfg, e.nodes[n])), int(e.nodes[n].stamp)) for n in heap]
+    ranks = [(int(rank_of(cfg, e.nodes[n])), int(e.nodes[n].stamp)) for n in heap]
     for i, n in enumerate(heap):
         assert int(e.nodes[n].heap) == i, f"node {n} is elsewhere in the heap"
         assert int(e.nodes[n].order) == ranks[i][0], f"node {n} is in the heap under an old key"

@@ -61,6 +61,7 @@ class State(NamedTuple):
     tables: np.ndarray  # i4[S*G, W]
     sliding: np.ndarray  # bool[G]
     reserves: np.ndarray  # bool[1] the engine takes blocks before it writes to them and caches nothing
+    to_front: np.ndarray  # bool[1] evicted blocks go to the head of the free queue, one by one
     changes: np.ndarray  # i4[N] blocks changed in this frame
 
 
@@ -87,6 +88,7 @@ def start(log: EventLog) -> tuple[np.void, State]:
         tables=np.empty((live * len(groups), int(h["max_blocks_per_request"])), np.int32),
         sliding=np.array([g["type"] == "sliding" for g in groups]),
         reserves=np.array([bool(h.get("reserves", False))]),
+        to_front=np.array([bool(h.get("evicted_to_front", False))]),
         changes=np.zeros(n, np.int32),
     )
     return cursor[0], state
@@ -231,7 +233,7 @@ def apply_rows(s, c, events, keys, first, last, turn):
         if kind == ev.EVICTED:
             forget_key(s.blocks[b])
             s.blocks[b].evicted = turn
-            link_after(s.blocks, s.blocks[0].prev, b)
+            link_after(s.blocks, 0 if s.to_front[0] else s.blocks[0].prev, b)
             mark(c, s.blocks, s.changes, b, turn)
         elif kind == ev.ADOPTED:
             c.adopt_at = b
