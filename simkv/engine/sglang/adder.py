@@ -104,8 +104,6 @@ def admit(e, cfg, c, r, n):
 @kernel
 def add_one(e, cfg, c, r):
     """Try to admit a waiting request. Returns the state of the budgets, or the refusal."""
-    if cfg.prefill_max_requests >= 0 and c.batch_n >= cfg.prefill_max_requests:
-        return OTHER
     req = e.reqs[r]
     known = known_tokens(req)
     pages, node = match(e, cfg, c, np.int64(req.first_run), np.int64(req.namespace), (known - 1) // cfg.page)
@@ -114,6 +112,8 @@ def add_one(e, cfg, c, r):
     req.protected = pages
     req.last_node = node
     req.filled = known
+    if cfg.prefill_max_requests >= 0 and c.batch_n >= cfg.prefill_max_requests:
+        return OTHER
     n = length_without_cache(e, cfg, c, r) if req.ignore_eos and not cfg.caching else select_length(e, cfg, c, r)
     if n < 0:
         return -1 - n

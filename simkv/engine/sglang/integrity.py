@@ -92,7 +92,8 @@ def _rows(e: Any, cfg: Any, c: Any) -> list[int]:
             node = e.nodes[x]
             path = [*e.arena[c.arena_half][node.slots : node.slots + node.pages].tolist(), *path]
             x = int(node.parent)
-        assert path == row[: int(r.protected)] and len(path) == int(r.protected), "a row differs from the tree's pages"
+        assert len(path) == int(r.protected), "the tree holds another part of a row than the request believes"
+        assert path == row[: len(path)], "a row differs from the tree's pages"
         own += row[int(r.protected) :]
         held += pages
     assert held == int(c.held), "the count of pages in rows is off"
