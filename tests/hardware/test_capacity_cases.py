@@ -25,7 +25,7 @@ NOT_HERE = {
     "P-CAP-17": "start-up of the sampler runs out of memory; belongs to the diagnosis of start-up errors",
     "P-CAP-20": "two servers on one GPU; the capacity sum assumes the GPU is the engine's own",
     "P-MET-12": "which metric to trust; belongs to the metric dictionary",
-    "P-RAD-05": "SGLang's admission; that engine is not modelled here",
+    "P-RAD-05": "how many requests run in SGLang; in tests/cases/test_public_radix.py",
 }
 HERE = [
     "P-CAP-01", "P-CAP-02", "P-CAP-03", "P-CAP-04", "P-CAP-05", "P-CAP-06", "P-CAP-07", "P-CAP-08", "P-CAP-09", "P-CAP-10", "P-CAP-11",
