@@ -8,7 +8,7 @@ import numpy as np
 
 from simkv.comparison import causes as why
 from simkv.comparison.causes import Causes, Shift, found, totals, unit
-from simkv.comparison.metrics import SAME_POINTS, SAME_RELATIVE, figures, waste_share
+from simkv.comparison.metrics import SAME_POINTS, SAME_RELATIVE, figures, host_figures, waste_share
 from simkv.comparison.parting import Parting, parting
 from simkv.comparison.waits import seats_taken, waits_more
 from simkv.engine.step_time_layout import STEP_INDEX
@@ -49,7 +49,13 @@ def explain(a: Run, b: Run, name_a: str = "A", name_b: str = "B") -> Explanation
     if where is None and (a.resolved.engine == b.resolved.engine or _same_times(a, b)):
         sentence = _same_decisions(a, b, names)
     else:
-        parts = (_hits(a, b, names, shifts), _latency(a, b, names, queue, prefill), _thrown_back(a, b, names), _wasted(a, b, names))
+        parts = (
+            _hits(a, b, names, shifts),
+            _latency(a, b, names, queue, prefill),
+            _from_host(a, b, names),
+            _thrown_back(a, b, names),
+            _wasted(a, b, names),
+        )
         sentence = " ".join(part for part in parts if part)
     return Explanation(names, sentence, where, shifts, queue, prefill)
 
@@ -175,6 +181,12 @@ def _thrown_back(a: Run, b: Run, names: tuple[str, str]) -> str:
     if x == y or max(x, y) < 0.02 * len(a.workload):
         return ""
     return f"Requests are preempted {counted(y, 'time')} in {names[1]}, {counted(x, 'time')} in {names[0]}."
+
+
+def _from_host(a: Run, b: Run, names: tuple[str, str]) -> str:
+    loaded = [host_figures(run).get("host_tokens") for run in (a, b)]
+    said = [f"{name} loads {short_count(tokens)} tokens" for name, tokens in zip(names, loaded, strict=True) if tokens]
+    return f"From host memory {' and '.join(said)}." if said else ""
 
 
 def _wasted(a: Run, b: Run, names: tuple[str, str]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.engine.step_time_layout import STEP_INDEX
+from simkv.events.folds.host import host_history
 from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, weighted_percentiles
 from simkv.metrics.rolling import Rolling
 from simkv.metrics.waste import waste
@@ -72,7 +73,7 @@ class Row:
 
 def table(runs: tuple[Run, ...]) -> tuple[Row, ...]:
     """Every metric of the runs; one that no run has is left out, except those whose absence says something."""
-    found = [{**figures(run), "waste": waste_share(run)} for run in runs]
+    found = [{**figures(run), "waste": waste_share(run), **host_figures(run)} for run in runs]
     rows = (Row(m, tuple(f.get(m.key) for f in found)) for m in METRICS)
     return tuple(row for row in rows if any(v is not None for v in row.values) or row.metric.key not in OPTIONAL)
 
@@ -129,6 +130,18 @@ def waste_share(run: Run) -> float | None:
     return _wastes[run]
 
 
+def host_figures(run: Run) -> dict[str, float | None]:
+    """What came from a host tier; empty without one or without an event log."""
+    if getattr(run.resolved, "offload", None) is None or run.log is None:
+        return {}
+    history, size = host_history(run.log), run.resolved.block_size
+    missed = run.counters["queries"] - run.counters["hits"]
+    return {
+        "host_tokens": int(history.loading.sum()) * size,
+        "host_hit_rate": int(history.loading_first.sum()) * size / missed if missed else None,
+    }
+
+
 def _span(run: Run) -> float | None:
     """Seconds from the first arrival to the last output token; ``None`` if there is none."""
     arrive = run.requests["arrive"][np.isfinite(run.requests["arrive"])]
@@ -155,6 +168,10 @@ _CACHE = (
     Metric("prefill_tokens", "Computed tokens", "tokens", LOWER, "tokens scheduled that are not decode, recomputation included"),
     Metric("evicted_tokens", "Evicted tokens", "tokens", LOWER, "keys that left the prefix cache × tokens per block"),
 )
+_HOST = (
+    Metric("host_hit_rate", "Host hit rate", "share", HIGHER, "loaded from host memory ÷ prompt tokens not found on the device"),
+    Metric("host_tokens", "Loaded from host", "tokens", NEITHER, "tokens whose copy from host memory to the GPU was ordered"),
+)
 _MEMORY = (
     Metric("usage_mean", "KV usage, mean", "share", NEITHER, "blocks of live requests ÷ usable blocks, over time"),
     Metric("usage_peak", "KV usage, peak", "share", NEITHER, "the same at its highest"),
@@ -178,6 +195,7 @@ _THROUGHPUT = (
 )
 METRICS: tuple[Metric, ...] = (
     *_CACHE,
+    *_HOST,
     *_MEMORY,
     *_SCHEDULE,
     *(
@@ -187,5 +205,5 @@ METRICS: tuple[Metric, ...] = (
     ),
     *_THROUGHPUT,
 )
-OPTIONAL = frozenset(m.key for m in METRICS if m.unit in ("s", "tokens/s", "requests/s"))
-"""Not shown where no run has them: workloads timed in steps have no seconds."""
+OPTIONAL = frozenset(m.key for m in METRICS if m in _HOST or m.unit in ("s", "tokens/s", "requests/s"))
+"""Not shown where no run has them: workloads timed in steps have no seconds, most runs have no host tier."""
