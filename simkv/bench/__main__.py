@@ -18,9 +18,9 @@ def main() -> int:
     """Measure everything and print Markdown. Returns 1 if a total was wrong."""
     subprocess.run([sys.executable, "-m", "simkv.warm"], check=True)
     ok = _show(whole.mooncake()) & _show(whole.ten_times())
-    from simkv.bench import inside, page  # only now: see whole.py
+    from simkv.bench import inside, page, radix  # only now: see whole.py
 
-    shown = [_show(section()) for section in (*inside.SECTIONS, page.page)]
+    shown = [_show(section()) for section in (*inside.SECTIONS, radix.radix, page.page)]
     ok = ok and all(shown)
     return 0 if ok else 1
 
