@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simkv.diagnosis.keys import namespace, request_keys
 from simkv.engine.vllm.chain import chain_keys, group_key
 from simkv.events import layout as ev
 from simkv.events.log import EventLog
@@ -156,7 +157,7 @@ def _first_missing(run: Run, log: EventLog, req: int, hit: int, history: KeyHist
     size = s.groups[group].block_size or s.block_size
     block = hit // size
     count = (block + 1) * size // s.hash_block_size
-    mine = chain_keys(w, req, s.hash_block_size, lora_path=s.lora_path_in_key, upto=count)
+    mine = request_keys(run, req, count)
     admitted = history.admission[req]
     stores = history.stores(int(mine[-1]) ^ group_key(group), admitted)
     where = f"block {block} (tokens {block * size:,} to {(block + 1) * size - 1:,})"
@@ -208,7 +209,7 @@ def _same_content(run: Run, req: int, count: int, tokens: int, history: KeyHisto
     for i in _alike(run, req, history):
         if w.num_prompt[i] + w.num_output[i] < tokens or chain_keys(w, i, hash_block, root=0, upto=count)[-1] != key:
             continue
-        if _namespace(run, i) != _namespace(run, req):
+        if namespace(run, i) != namespace(run, req):
             other = i
         elif w.num_prompt[i] >= tokens:
             same = i
@@ -228,21 +229,12 @@ def _alike(run: Run, req: int, history: KeyHistory) -> list[int]:
     return [i for i in alike if history.admission.get(i, before) < before]
 
 
-def _namespace(run: Run, req: int) -> tuple[str, str, str]:
-    w = run.workload
-    salt = w.salts[w.salt[req]] if w.salt is not None else ""
-    if w.lora is None or w.lora[req] < 0:
-        return salt, "", ""
-    adapter = w.loras[w.lora[req]]
-    return salt, adapter.name, adapter.path if run.resolved.lora_path_in_key else ""
-
-
 def _common_prefix(run: Run, req: int, history: KeyHistory) -> int:
     """Tokens shared with the best earlier request of the same namespace, by content pieces (not rounded to blocks)."""
     w, best = run.workload, 0
     mine = w.runs[w.first_run[req] : w.first_run[req + 1]]
     for i in _alike(run, req, history):
-        if _namespace(run, i) == _namespace(run, req):
+        if namespace(run, i) == namespace(run, req):
             best = max(best, _equal_tokens(w, mine, w.runs[w.first_run[i] : w.first_run[i + 1]]))
     return min(best, int(w.num_prompt[req]))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.vllm.chain import chain_keys, group_key
+from simkv.diagnosis.keys import request_keys
+from simkv.engine.vllm.chain import group_key
 from simkv.events.digests import request_digests
 from simkv.events.folds.pool import PoolState
 from simkv.ui import text
@@ -56,6 +57,8 @@ def _written(state: PoolState, block: int) -> Fact:
 
 def _content(shown: Shown, state: PoolState, block: int, with_digest: bool) -> list[Fact]:
     if not state.key[block]:
+        if shown.run.resolved.engine == "sglang":
+            return [Fact("content", "none of the radix tree", hint="tokens enter the tree when their chunk or their request is done")]
         return [Fact("hash", "none: only full blocks are hashed", hint="block_hash is None until the block is full")]
     writer, position = int(state.writer[block]), int(state.position[block])
     facts = [Fact("hash", text.key_hex(int(state.key[block])), hint="64-bit key of the chain: parent, tokens, extra keys")]
@@ -139,7 +142,7 @@ def parent_of(shown: Shown, state: PoolState, block: int) -> int | None:
     if writer < 0 or position <= 0:
         return None
     hashed = shown.run.resolved.hash_block_size
-    keys = chain_keys(shown.run.workload, writer, hashed, lora_path=shown.run.resolved.lora_path_in_key)
+    keys = request_keys(shown.run, writer)
     before = position * group_block_size(shown, group) // hashed - 1
     if before >= len(keys):
         return None

@@ -14,10 +14,14 @@ from simkv.ui.block_map.component import block_map, show_on_map
 from simkv.ui.cursor import MAP_KEY, TAB_KEY, Cursor, cursor, follow, from_map
 from simkv.ui.facts.component import facts
 from simkv.ui.shown import Shown
-from simkv.ui.tabs import block_tables, blocks, events, free_queue, hit_rate, memory, requests
+from simkv.ui.tabs import block_tables, blocks, events, free_queue, hit_rate, memory, prefix_tree, requests
 from simkv.ui.verdict import verdict
 
-TABS = ("Free queue", "Block tables", "Events", "Hit rate over time", "KV memory", "Requests", "All blocks")
+TABS = ("Free queue", "Block tables", "Prefix tree", "Events", "Hit rate over time", "KV memory", "Requests", "All blocks")
+
+
+QUEUE_TITLES = {"contiguous": "Free cells", "sglang": "Taken next: head of the free list"}
+"""Heading of the free queue's head where the engine does not evict from it."""
 
 
 def draw(shown: Shown) -> None:
@@ -89,12 +93,13 @@ def _details(shown: Shown, here: Cursor) -> None:
         full = st.session_state.get("digest", False)
         rows = details.block_facts(shown, state, here.block, with_digest=bool(full))
         facts(rows, key="facts", title=f"Block {here.block:,} at step {here.step:,}", on_go=lambda: _go(shown, "facts"))
-        st.toggle("SHA-256 digest", False, key="digest", help="The engine's own block_hash, computed now from the tokens.")
+        if shown.run.resolved.engine == "vllm":
+            st.toggle("SHA-256 digest", False, key="digest", help="The engine's own block_hash, computed now from the tokens.")
     victims = details.next_victims(shown, state, 9 if here.block is None else 5)
     facts(
         victims,
         key="victims",
-        title="Free cells" if shown.run.resolved.engine == "contiguous" else "Dies next: head of the free queue",
+        title=QUEUE_TITLES.get(shown.run.resolved.engine, "Dies next: head of the free queue"),
         note="" if victims else "Empty: every block is held.",
         on_go=lambda: _go(shown, "victims"),
     )
@@ -123,6 +128,8 @@ def _tabs(shown: Shown, here: Cursor) -> None:
                 free_queue.draw(shown, state)
             elif name == "Block tables":
                 block_tables.draw(shown, state)
+            elif name == "Prefix tree":
+                prefix_tree.draw(shown, state)
             elif name == "Events":
                 events.draw(shown, log, here.step)
             else:
