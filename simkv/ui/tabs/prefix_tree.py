@@ -84,7 +84,7 @@ def figure(shown: Shown, tree: PrefixTree, edges: list[int]) -> Any:
     own = [str(int(tree.parent[e])) if int(tree.parent[e]) in drawn else "root" for e in edges]
     trace = Icicle(
         ids=["root", *(str(e) for e in edges)],
-        labels=["cached", *names],
+        labels=["", *names],
         parents=["", *own],
         values=[sum(int(tree.below[e]) for e, p in zip(edges, own, strict=True) if p == "root"), *(int(tree.below[e]) for e in edges)],
         branchvalues="total",
@@ -92,6 +92,7 @@ def figure(shown: Shown, tree: PrefixTree, edges: list[int]) -> Any:
         hovertext=["everything cached", *hover],
         hoverinfo="text",
         tiling={"orientation": "v"},
+        leaf={"opacity": 1},
         root_color="rgba(0,0,0,0)",
         sort=False,
     )
