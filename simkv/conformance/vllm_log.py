@@ -21,7 +21,7 @@ from simkv.conformance.wire import Wire
 from simkv.engine.engines import merge
 from simkv.engine.resolve import resolve
 from simkv.engine.step_time import for_workload
-from simkv.engine.vllm.engine import DONE, PROCESSED, SCHEDULED, STALLED, VllmEngine
+from simkv.engine.vllm.engine import CRASHED, DONE, PROCESSED, SCHEDULED, STALLED, VllmEngine
 from simkv.errors import InputError
 from simkv.events import layout as ev
 from simkv.settings import EngineSettings
@@ -50,16 +50,16 @@ TOTALS = {
 def check_recording(input_path: Path, log_path: Path) -> RunResult:
     """Compare one recording; see the module's text. Raises InputError for files that are not a recording."""
     name = input_path.name.split(".input.json")[0]
-    meta = next(_records(log_path), {})
-    if connector := meta.get("connector"):
-        return RunResult(
-            name, False, 0, None, f"not replayed: recorded with {connector}, a host tier this version does not model", reported=True
-        )
+    with_connector = "connector" in next(_records(log_path), {})
     workload = read_workload(input_path)
     settings = merge(EngineSettings(), workload)
     resolved = resolve(settings, workload, check_pool=False)
     engine = VllmEngine(workload, resolved, for_workload(workload, settings).record(), log=True)
-    return _Replay(name, engine, workload).run(_records(log_path))
+    if with_connector:
+        from simkv.conformance.offload_log import OffloadReplay
+
+        return OffloadReplay(name, engine, workload).run(_records(log_path))
+    return Replay(name, engine, workload).run(_records(log_path))
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -72,7 +72,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
                 raise InputError(f"not JSON ({problem})", file=str(path), line=number, expected="one record a line") from problem
 
 
-class _Replay:
+class Replay:
     """One replay beside its recording."""
 
     def __init__(self, name: str, engine: VllmEngine, workload: Workload) -> None:
@@ -93,18 +93,23 @@ class _Replay:
         self.hash_hex, self.published = int(config.get("hash_hex", 64)), bool(config.get("kv_events", True))
         ended = False
         for record in records:
-            ended = record["k"] in ("end", "stall")
+            ended = record["k"] in ("end", "stall", "crash")
             if self.compare.difference is not None:
                 break
             if record["k"] == "step":
                 self._turn(record)
             elif record["k"] == "stall":
-                self.compare.equal(record["s"], "stall", [self._id(r) for r in self.engine.waiting()], record["wait"])
+                self._stall(record)
+            elif record["k"] == "crash":
+                self.compare.equal(record["s"], "crash", CRASHED, self.engine.advance(pause=True))
             elif record["k"] == "end":
                 self._end(record)
         if not ended and self.compare.difference is None:
             raise InputError("the log stops before its end record", file=self.compare.run, expected="a whole recording")
         return self.compare.result()
+
+    def _stall(self, record: dict[str, Any]) -> None:
+        self.compare.equal(record["s"], "stall", [self._id(r) for r in self.engine.waiting()], record["wait"])
 
     def _id(self, r: int) -> str:
         return self.workload.id(int(r))
@@ -124,11 +129,13 @@ class _Replay:
         why = self.engine.advance(pause=True)
         if why == STALLED:
             why = SCHEDULED
-        if not equal(step, "turn", SCHEDULED, why):
+        if not equal(step, "turn", CRASHED if record.get("sched", 0) is None else SCHEDULED, why):
             return
         c = self.engine.counters
         rows = self.engine.events_since(before)
         turn = self.engine.steps[-1]
+        if why == CRASHED:
+            return
         called = int(turn["schedule"]) >= 0
         equal(step, "s", step, int(c.steps) - called)
         if self.engine.config.virtual:
@@ -157,14 +164,21 @@ class _Replay:
                 if rows[at]["kind"] == ev.PREEMPTED:
                     preempted.append(self._id(rows[at]["req"]))
                 at += 1
-            out.append(["reset_prefix_cache", bool(rows[at]["kind"] == ev.CLEARED), preempted])
+            cleared = bool(rows[at]["kind"] == ev.CLEARED)
+            after = at + 1
+            while cleared and after < len(rows) and rows[after]["kind"] in (ev.HOST_CLEARED, ev.RESET_FAILED):
+                cleared, at = bool(rows[after]["kind"] != ev.RESET_FAILED), after
+                after += 1
+            raised = rows[at]["kind"] == ev.RESET_FAILED and bool(rows[at]["arg"])
+            out.append(["reset_prefix_cache", "RuntimeError" if raised else cleared, preempted])
             at += 1
         return out
 
     def _scheduled(self, record: dict[str, Any], turn: np.void, rows: np.ndarray) -> None:
         e, c, equal, step = self.engine.state, self.engine.counters, self.compare.equal, record["s"]
         batch = e.rows[1 - int(c.batch)][: int(c.rows)]
-        equal(step, "dur", record["dur"], round(float(turn["duration"]), 9))
+        if "dur" in record:
+            equal(step, "dur", record["dur"], round(float(turn["duration"]), 9))
         equal(step, "sched", record["sched"], [[self._id(x.req), KIND_LETTER[x.kind], int(x.computed), int(x.n)] for x in batch])
         equal(step, "nb", record["nb"], self._new_blocks(batch, rows))
         equal(step, "pre", record["pre"], [self._id(r) for r in e.victims[: int(turn["preempted"])]])
@@ -233,21 +247,26 @@ class _Replay:
         if "out" in record:
             equal(step, "out", record["out"], self._outputs(rows, known, first_token))
         self._pool(record, "2")
-        equal(step, "cached2", record["cached2"], int(c.cached))
+        self._accounts(record, events)
+
+    def _accounts(self, record: dict[str, Any], events: np.ndarray) -> None:
+        """What stands at the end of a record: keys, events and statistics since the last output."""
+        equal, step = self.compare.equal, record["s"]
+        equal(step, "cached2", record["cached2"], int(self.engine.counters.cached))
         cleared = self.wire.take()
         if self.published:
             equal(step, "evn", record["evn"], [self.stored_since, self.removed_since, cleared])
         self.stored_since = self.removed_since = 0
-        now = self._statistics()
-        equal(
-            step,
-            "pc",
-            {k: record["pc"][k] for k in STATISTICS},
-            {k: a - b for k, a, b in zip(STATISTICS, now, self.statistics, strict=True)},
-        )
-        self.statistics = now
+        equal(step, "pc", {k: record["pc"][k] for k in STATISTICS}, dict(zip(STATISTICS, self._new_statistics(), strict=True)))
         if "ev" in record:
             equal(step, "ev", record["ev"], self.wire.events(self.hash_hex) if self.published else [])
+
+    def _new_statistics(self) -> list[int]:
+        """Of the local cache, since the last output."""
+        now = self._statistics()
+        new = [a - b for a, b in zip(now, self.statistics, strict=True)]
+        self.statistics = now
+        return new
 
     def _outputs(self, rows: list[tuple[int, bool, int]], status: dict[int, int], stale: dict[int, int]) -> dict[str, int]:
         """Tokens the engine handed out in this turn: of requests still known whose output was not dropped."""

@@ -11,9 +11,9 @@ from simkv.events.log import EventLog
 from simkv.settings import KVGroup
 from simkv.workload.workload import Workload
 
-UNTIL, DONE, GROW, STALLED, SCHEDULED, PROCESSED = range(6)
+UNTIL, DONE, GROW, STALLED, SCHEDULED, PROCESSED, CRASHED = range(7)
 """Why ``advance`` returned: time reached, nothing left, a log is full, nothing can ever be scheduled again; and with
-``pause``: after the scheduling half of a turn, after the output."""
+``pause``: after the scheduling half of a turn, after the output; the engine itself would have died."""
 
 NOT_ARRIVED, WAITING, RUNNING, FINISHED, ABORTED, REJECTED = range(6)
 STATUS = ("not arrived", "waiting", "running", "finished", "aborted", "rejected")
@@ -138,7 +138,7 @@ class Engine(Protocol):
         """GAP rows so far."""
 
     def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
-        """Run until a moment of simulated time. Returns UNTIL, DONE or STALLED, with ``pause`` SCHEDULED or PROCESSED."""
+        """Run until a moment of simulated time. Returns UNTIL, DONE, STALLED or CRASHED, with ``pause`` SCHEDULED or PROCESSED."""
 
     def event_log(self) -> EventLog | None:
         """The log so far; ``None`` if it is off or was dropped."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.engine.engines import merge
+from simkv.engine.offload.resolve import Offload, resolve_offload
 from simkv.engine.profiles import Profile, profile
 from simkv.errors import SettingsError
 from simkv.hardware.batch_defaults import batch_defaults
@@ -36,6 +37,7 @@ class Resolved:
         retention_interval: prefix_cache_retention_interval.
         capacity: how num_gpu_blocks came from model and GPU; ``None`` if it was given.
         notes: what was derived and how, and what to beware of, one sentence each.
+        offload: the host tier, if there is one.
     """
 
     block_size: int
@@ -61,6 +63,7 @@ class Resolved:
     profile: Profile
     capacity: Capacity | None
     notes: tuple[str, ...]
+    offload: Offload | None = None
 
     @property
     def engine(self) -> str:
@@ -123,6 +126,7 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
     if check_pool and not recorded:
         in_flight = budget * (2 if is_async else 1)
         _check_start(s, workload, mml, blocks, in_flight, budget)
+    offload = resolve_offload(s, p.version, notes)
     notes += _warnings(s, workload, budget, seqs, sized, by_user)
     return Resolved(
         block_size=s.block_size,
@@ -148,6 +152,7 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
         profile=p,
         capacity=sized,
         notes=tuple(notes),
+        offload=offload,
     )
 
 

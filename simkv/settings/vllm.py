@@ -85,6 +85,28 @@ class EngineSettings(Settings):
     prefix_cache_retention_interval: int | None = setting(
         0, "which blocks sliding groups keep: 0 replay boundaries, null all, else every so many tokens"
     )
+    kv_offloading_size: float | None = setting(None, "GiB of host memory for KV, over all GPUs of the replica", min=0.0, max=1e6)
+    kv_offloading_backend: str = setting("native", "who moves KV to host memory; lmcache is not modelled", choices=("native", "lmcache"))
+    kv_offload_connector: str = setting(
+        "native", "OffloadingConnector, or SimpleCPUOffloadConnector (VLLM_USE_SIMPLE_KV_OFFLOAD=1)", choices=("native", "simple")
+    )
+    kv_offload_cpu_bytes_to_use: int | None = setting(None, "the same in bytes, as the connector's extra config has it", min=1, max=1 << 50)
+    kv_offload_num_chunks: int | None = setting(
+        None, "chunks of the host tier (simple: blocks, the null block included), instead of its bytes", min=1, max=1 << 30
+    )
+    kv_offload_block_size: int | None = setting(None, "tokens per chunk (native): whole blocks", min=1, max=1 << 24)
+    kv_offload_blocks_per_chunk: int | None = setting(None, "blocks per chunk (native; default 1)", min=1, max=65536)
+    kv_offload_eviction_policy: str = setting("lru", "which chunk leaves the host tier (native)", choices=("lru", "arc"))
+    kv_offload_store_threshold: int = setting(0, "offers from which a chunk is stored (native; 0 and 1: at once)", min=0, max=1 << 30)
+    kv_offload_max_tracker_size: int = setting(64_000, "keys whose offers are counted (native)", min=1, max=1 << 30)
+    kv_offload_prompt_only: bool = setting(True, "only prompts are stored, not generated tokens (native: offload_prompt_only)")
+    kv_offload_self_describing_kv_events: bool = setting(False, "the host tier's KV events name tokens and parents (native)")
+    kv_offload_lazy: bool = setting(False, "store blocks only when they are about to be evicted (simple: lazy_offload)")
+    kv_offload_store_latency: int = setting(1, "steps a store takes where the workload counts steps", min=0, max=1 << 20)
+    kv_offload_load_latency: int = setting(1, "steps a load takes where the workload counts steps", min=0, max=1 << 20)
+    kv_offload_bandwidth: float | None = setting(
+        None, "bytes per second between a GPU and host memory, in each direction; default: the GPU's PCIe", min=1.0, max=1e15
+    )
     prefix_caching_hash_algo: str = setting("sha256", "digest in exported KV events", choices=("sha256", "sha256_cbor"))
 
     def check(self) -> None:

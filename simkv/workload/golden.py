@@ -13,7 +13,8 @@
   and beyond the recorder's: ``after`` (id of an earlier request: ``arrive`` counts from its end), ``tenant``, ``session``.
   ``prompt`` is a list of segments: ``[t0, t1, …]`` token ids, ``{seed, n, start?}`` content, ``{history: id}`` prompt and output of an
   earlier request. Output token ``j`` is token ``j`` of content ``out_seed``, by default ``1_000_000 + index``.
-* action: ``{at, op: "reset_prefix_cache", reset_running_requests?}`` or ``{at, op: "abort", id}``.
+* host tier: ``offload`` in the header, ``kv_transfer_params`` of a request (simkv/workload/golden_offload.py).
+* action: ``{at, op: "reset_prefix_cache", reset_running_requests?, reset_connector?}`` or ``{at, op: "abort", id}``.
 
 Token ids of content are ``synthetic_tokens``. Where equal *values* could meet under different names (token ids written
 out anywhere, or hashed blocks of fewer than 4 tokens) everything is written out, so equal values are equal content.
@@ -33,9 +34,10 @@ from simkv.errors import InputError
 from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
 from simkv.workload.content import SEED_MASK, write_out
 from simkv.workload.golden_check import LARGEST_SEED, check_action, check_config, check_request, check_time, parts, steps_unless_told
+from simkv.workload.golden_offload import LIMITS, offload_settings, transfer_limits
 from simkv.workload.rows import Odd, Row, Tally, Where, number_column, whole_column
 from simkv.workload.source import Options, Source, gc_paused
-from simkv.workload.workload import ABORT, ACTION, F8, I8, RESET, RESET_RUNNING, RUN, Lora, Workload, merge_runs, run_offsets
+from simkv.workload.workload import ABORT, ACTION, F8, I8, RESET, RESET_CONNECTOR, RESET_RUNNING, RUN, Lora, Workload, merge_runs, run_offsets
 
 ENGINE_DEFAULTS: dict[str, Any] = {
     "block_size": 16,
@@ -174,6 +176,7 @@ def _columns(requests: list[Row], index: npt.NDArray[np.int64]) -> dict[str, Any
     return columns
 
 
+COLUMNS = ("salt", "tenant", "session", "lora", "priority", "skip_cache", *LIMITS)
 PLAIN_FIELDS = {"id", "arrive", "prompt", "output_len", "out_seed"}
 
 
@@ -205,6 +208,8 @@ def _optional(requests: list[Row], ids: list[str], extra: set[str]) -> dict[str,
         if set(map(type, skips)) - {bool, type(None)}:
             raise Odd
         out["skip_cache"] = np.array(skips, bool)
+    if "kv_transfer_params" in extra:
+        out |= transfer_limits(requests)
     if "after" in extra:
         place = {rid: i for i, rid in enumerate(ids)}
         after = [-1 if (a := r.get("after")) is None else place[a] for r in requests]
@@ -232,7 +237,7 @@ def _workload(
     flat, counts = take_lists(order, c["flat"], c["counts"])
     n = len(counts)
     merged, owner = merge_runs(runs[flat], np.repeat(np.arange(n), counts))
-    optional: dict[str, Any] = {f: take(order, c[f])[0] for f in ("salt", "tenant", "session", "lora", "priority", "skip_cache") if f in c}
+    optional: dict[str, Any] = {f: take(order, c[f])[0] for f in COLUMNS if f in c}
     optional |= {f: c[f] for f in ("salts", "tenants", "sessions", "loras") if f in c}
     place = np.full(len(arrive), -1) if order is not None else np.arange(n)
     if order is not None:
@@ -255,7 +260,7 @@ def _workload(
         tie=arrive + 1e-6 * index,
         actions=_actions(actions, dict(zip(c["ids"], place.tolist(), strict=True)), name, tally),
         time_unit="steps" if time["mode"] == "step" else "seconds",
-        engine=engine_settings(config),
+        engine=engine_settings(config) | (offload_settings(header, name) if config is not None else {}),
         step_time={} if time["mode"] == "seconds" else time,
         report=tally.report(),
         **optional,
@@ -276,7 +281,8 @@ def _actions(rows: list[tuple[int | None, Row]], place: dict[str, int], name: st
     for i, (line, row) in enumerate(rows):
         check_action(row, i, Where(name, line))
         if row["op"] == "reset_prefix_cache":
-            out.append((row["at"], -1, RESET_RUNNING if row.get("reset_running_requests") else RESET))
+            op = RESET_RUNNING if row.get("reset_running_requests") else RESET
+            out.append((row["at"], -1, op | (RESET_CONNECTOR if row.get("reset_connector") else 0)))
             continue
         if place.get(row["id"], -1) < 0:
             tally.notes.append(f'The abort of "{row["id"][:40]}" names no request of this workload and has no effect.')

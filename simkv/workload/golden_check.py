@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from simkv.errors import InputError
+from simkv.workload.golden_offload import check_transfer_params
 from simkv.workload.rows import MAX_LENGTH, Row, Tally, Where, kind
 from simkv.workload.source import Source, broken_json, gc_paused
 from simkv.workload.workload import F8
 
 LARGEST_SEED = (1 << 63) - 1
-OPTIONAL = ("cache_salt", "tenant", "session", "after", "priority", "skip_reading_prefix_cache", "lora")
+OPTIONAL = ("cache_salt", "tenant", "session", "after", "priority", "skip_reading_prefix_cache", "lora", "kv_transfer_params")
 NUMBERED_ACTIONS = "an action with at and op"
 
 
@@ -188,6 +189,8 @@ def _optional(where: Where, request: Row, prefix: str, seen: Container[str]) -> 
         out["priority"] = where.whole(named, prefix + "priority", low=-(1 << 31))
     if "skip_reading_prefix_cache" in out and not isinstance(out["skip_reading_prefix_cache"], bool):
         raise where.error(f"the value is {kind(out['skip_reading_prefix_cache'])}", prefix + "skip_reading_prefix_cache", "true or false")
+    if "kv_transfer_params" in out:
+        out["kv_transfer_params"] = check_transfer_params(where, out["kv_transfer_params"], prefix + "kv_transfer_params")
     if "lora" in out:
         out["lora"] = _lora(where, out["lora"], prefix + "lora")
     return out

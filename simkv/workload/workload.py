@@ -19,7 +19,8 @@ from simkv.errors import InputError
 
 RUN = np.dtype([("seed", "i8"), ("start", "i4"), ("n", "i4")])
 ACTION = np.dtype([("at", "f8"), ("req", "i4"), ("op", "i4")])
-ABORT, RESET, RESET_RUNNING = 0, 1, 2
+ABORT, RESET, RESET_RUNNING, RESET_CONNECTOR = 0, 1, 2, 4
+"""Of an action: abort; reset_prefix_cache, with ``reset_running_requests``; the last is added for ``reset_connector``."""
 IMAGE = np.dtype([("identifier", "i8"), ("offset", "i4"), ("length", "i4")])
 
 OUTPUT_SEED = 1 << 31
@@ -89,6 +90,8 @@ class Workload:
     extra_key: I4 | None = None
     extra_keys: tuple[str, ...] = ()
     skip_cache: npt.NDArray[np.bool_] | None = None
+    max_load_tokens: I4 | None = None
+    max_offload_tokens: I4 | None = None
     after: I4 | None = None
     tenant: I4 | None = None
     tenants: tuple[str, ...] = ()
@@ -110,6 +113,8 @@ class Workload:
             "lora",
             "priority",
             "skip_cache",
+            "max_load_tokens",
+            "max_offload_tokens",
             "max_new",
             "ignore_eos",
             "extra_key",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
+from simkv.engine.contract import CRASHED, DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
+from simkv.engine.offload.grow import more_slots
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.engine.vllm.state import build, empty
@@ -22,7 +23,7 @@ from simkv.workload.workload import Workload
 if TYPE_CHECKING:
     from simkv.engine.resolve import Resolved
 
-__all__ = ["DONE", "GROW", "MAX_EMPTY_SCHEDULES", "PROCESSED", "SCHEDULED", "STALLED", "UNTIL", "VllmEngine"]
+__all__ = ["CRASHED", "DONE", "GROW", "MAX_EMPTY_SCHEDULES", "PROCESSED", "SCHEDULED", "STALLED", "UNTIL", "VllmEngine"]
 
 
 class VllmEngine:
@@ -64,6 +65,8 @@ class VllmEngine:
                 log_blocks=larger(e.log_blocks, int(c.logged_blocks), need),
                 log_keys=larger(e.log_keys, int(c.logged_keys), need),
             )
+        if self.state.host is not None and c.need_slots:
+            self.state = more_slots(self.state, c)
         steps = larger(e.steps, int(c.logged_steps), 1)
         gaps = larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
         self.state = self.state._replace(steps=steps, gaps=gaps)
@@ -99,7 +102,7 @@ class VllmEngine:
                 "scheduler_block_size": s.scheduler_block_size,
                 "enable_prefix_caching": s.enable_prefix_caching,
                 "max_blocks_per_request": int(e.tables.shape[1]),
-                "max_live_requests": s.max_running + 1,
+                "max_live_requests": len(e.slots),
                 "requests": len(self.workload),
             },
         )
@@ -113,6 +116,13 @@ class VllmEngine:
         e, (row, block) = self.state, mark
         rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
         return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
+
+    def trace_connector(self, numbers: int = 1 << 20) -> None:
+        """Keep the calls of the host tier's connector, at most so many numbers between two looks (for recorded runs)."""
+        host = self.state.host
+        assert host is not None, "no host tier"
+        host.config[0].trace = 1
+        self.state = self.state._replace(host=host._replace(trace=np.zeros(numbers, np.int64)))
 
     def free_queue(self) -> npt.NDArray[np.int32]:
         """Block ids in the free queue, head (next victim) first."""

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-def _record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | None = None) -> np.dtype[Any]:
+def record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | None = None) -> np.dtype[Any]:
+    """A record with these fields, widest first; ``size`` fills up to so many bytes."""
     fields = [(name, kind) for kind, names in (("f8", f8), ("u8", u8), ("i8", i8), ("i4", i4)) for name in names.split()]
     if size is not None:
         free = size - sum(np.dtype(kind).itemsize for _, kind in fields)
@@ -18,14 +19,14 @@ def _record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | 
     return np.dtype(fields, align=True)
 
 
-CONFIG = _record(
-    i8="num_blocks max_running budget max_model_len caching chunked threshold watermark reserve_full_isl asynchronous priority"
+CONFIG = record(
+    i8="num_blocks max_running budget max_model_len caching hashing chunked threshold watermark reserve_full_isl asynchronous priority"
     " max_loras num_groups num_kinds hash_block scheduler_block retention unhashed_to_front stats_at_lookup split_preempted"
     " virtual log shortest_block blocks_per_request mode max_events",
     f8="a b c overhead_s flops_per_token flops_per_token_context weight_bytes kv_bytes_per_token peak_flops bandwidth",
 )
 """Settings as numbers; the last fields say how long a step takes (simkv/engine/step_time_layout.py)."""
-GROUP = _record(
+GROUP = record(
     u8="key",  # tells equal content of two groups apart in the key table; 0 for group 0
     i4="block_size window need gate_cap stride next_in_kind extra hit_start hit_len kind_first kind_full kind_found",
 )
@@ -34,29 +35,29 @@ blocks make one block; ``extra`` = full group with blocks bigger than the hash b
 entries before ``hit_start`` are null. Groups with equal window and block size form a *kind* and are looked up together; row k
 also describes kind k, full attention first: its first group, whether it is full, tokens found (-1 before the search)."""
 
-COUNTERS = _record(
+COUNTERS = record(
     f8="now device_free",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys"
-    " logged_steps logged_gaps need_events"
+    " logged_steps logged_gaps need_events need_slots"
     " free cached held junction"
     " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
     " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns",
 )
-BLOCK = _record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
+BLOCK = record(u8="key", i4="ref keys free_next free_prev twin_next twin_prev")
 """32 bytes. Block 0 is the null block and the sentinel of the circular free queue. ``keys``: 0 none, 1 the block's own, more:
 also extra ones, the first of which is that entry. Entries beyond the pool hold extra keys: there ``ref`` is the block they
 belong to and ``free_next`` that block's next extra key (or the next unused entry)."""
-SLOT = _record(
+SLOT = record(
     f8="last_time",
     i4="req computed num_tokens num_prompt last_tokens max_tokens quiet in_flight placeholders junction last_batch store_at",
     size=64,
 )
 """What the engine knows of an admitted request. ``quiet``: while computed + new tokens stay below, nothing is to be
 allocated, registered or trimmed; ``store_at``: while the known tokens stay below, no block is to be registered."""
-TABLE = _record(i4="length cached trimmed")
+TABLE = record(i4="length cached trimmed")
 """One group's block table of a slot: entries, full blocks already registered, null entries at its start."""
-REQUEST = _record(
+REQUEST = record(
     f8="arrive tie scheduled first_token last_token finish",
     u8="root",
     i8="first_run first_image",
@@ -64,11 +65,11 @@ REQUEST = _record(
     " name_rank first_after next_after chained",
 )
 """``tie``: arrival time as the priority queue compares it; then ``name_rank``, the rank of the request's id as text."""
-QUEUE = _record(i8="waiting skipped timer")
+QUEUE = record(i8="waiting skipped timer")
 """``waiting``: ring of requests (fcfs) or heap (priority); ``skipped``: passed over in this step; ``timer``: heap of chained
 requests whose predecessor has ended."""
-ROW = _record(i4="req slot kind computed n sampled")
-BATCH = _record(f8="end", i8="rows turn number")
+ROW = record(i4="req slot kind computed n sampled")
+BATCH = record(f8="start end", i8="rows turn number")
 
 NEW, RESUMED, CONTINUED = range(3)
 DENSE = -1
@@ -102,6 +103,10 @@ class Engine(NamedTuple):
     log_keys: np.ndarray  # u8[K]
     steps: np.ndarray  # STEP[T]
     gaps: np.ndarray  # GAP[g]
+    host: Any = None  # offload.layout.Host, and its connector's state: one of the next two
+    native: Any = None
+    simple: Any = None
+    plain: Any = True  # None where there is a host tier
 
 
 def zeros(n: int, dtype: np.dtype[Any]) -> np.ndarray:

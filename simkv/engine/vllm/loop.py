@@ -8,8 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.contract import DONE, GROW, NOT_ARRIVED, PROCESSED, SCHEDULED, STALLED, UNTIL, WAITING
+from simkv.engine.contract import CRASHED, DONE, GROW, NOT_ARRIVED, PROCESSED, SCHEDULED, STALLED, UNTIL, WAITING
 from simkv.engine.vllm.compiled import entry, inline, kernel, splice
+from simkv.engine.offload.hooks import (
+    busy,
+    copying,
+    crashed,
+    has_slots,
+    most_host_events,
+    most_loads,
+    nothing_left,
+    num_held,
+    wakes_at,
+)
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, due_before, pop_timer, push_back
@@ -19,6 +30,10 @@ from simkv.workload.workload import ABORT
 
 START, SCHEDULING_DONE = 0, 1
 MAX_EMPTY_SCHEDULES = 50
+MOST_COPYING_SCHEDULES = 100_000
+"""The same while copies to or from host memory are under way."""
+MOST_IDLE_COPYING = 200
+"""Empty steps after which an engine that copies in circles, with nobody left to serve, is taken to have ended."""
 LAST_INDEX = (1 << 31) - 1
 """Of a schedule() call in a STEP row; arrivals in step mode may lie beyond."""
 
@@ -102,14 +117,17 @@ def most_events(e, cfg, c):
     running = 0 if acts else c.running  # aborts and resets make room before schedule()
     admissible = min(cfg.max_running - running, c.unfinished - running + to_come, cfg.budget)
     per_batch = cfg.num_groups * (cfg.budget // cfg.shortest_block + 2 * cfg.max_running)
-    hits = max(admissible, 0) * cfg.num_groups * cfg.blocks_per_request
-    return 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * to_come + 4 * e.actions.size + 64
+    hits = (max(admissible, 0) + most_loads(e.host, c)) * cfg.num_groups * cfg.blocks_per_request
+    return most_host_events(e.host, c) + 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * to_come + 4 * e.actions.size + 64
 
 
 @inline
 def has_room(e, cfg, c):
     """Whether all logs can take one more turn; else ``c.need_events`` says how many event rows must be free."""
     c.need_events = 0
+    c.need_slots = not has_slots(e.host, e, cfg, c)
+    if c.need_slots:
+        return False
     if cfg.log:
         need = most_events(e, cfg, c)
         c.need_events = need
@@ -137,12 +155,13 @@ def begin_turn(e, cfg, c):
     take_arrivals(e, cfg, c)
     take_actions(e, cfg, c)
     scheduled = -1
-    if c.unfinished > 0:
+    if c.unfinished > 0 or busy(e.host, e.simple):
         step.schedule = min(c.steps, LAST_INDEX)
         duration = schedule(e, cfg, c, step)
         scheduled = c.rows
-        c.device_free = max(c.device_free, c.now) + duration
         batch = e.batches[c.batch]
+        batch.start = max(c.device_free, c.now)
+        c.device_free = batch.start + duration
         batch.end = c.device_free
         batch.rows = c.rows
         batch.turn = c.logged_steps - 1
@@ -158,7 +177,7 @@ def begin_turn(e, cfg, c):
     step.recompute_queries = c.recompute_queries - recompute_queries
     step.recompute_hits = c.recompute_hits - recompute_hits
     step.running = c.running
-    step.waiting = c.wait_len
+    step.waiting = c.wait_len + num_held(e.host)
     step.free = c.free
     return scheduled
 
@@ -179,7 +198,7 @@ def end_turn(e, cfg, c):
     turn = c.logged_steps - 1
     scheduled = e.steps[turn].schedule >= 0
     depth = 2 if cfg.asynchronous else 1
-    if c.in_flight > 0 and (not scheduled or c.in_flight >= depth):
+    if c.in_flight > 0 and (not scheduled or c.in_flight >= depth or nothing_left(e.host, e.simple, c)):
         b = c.batch if c.in_flight == 2 else 1 - c.batch
         c.in_flight -= 1
         c.now = max(c.now, e.batches[b].end)
@@ -193,12 +212,14 @@ def end_turn(e, cfg, c):
 
 
 @inline
-def stalled(cfg, c):
+def stalled(host, cfg, c):
     """Nothing was scheduled for long, or turns preempt and nothing finishes.
 
     The most important running request is never preempted by others and gains a token in every turn, so something
     finishes within max_model_len such turns, unless a request preempts itself for ever.
     """
+    if copying(host):
+        return c.unfinished > 0 and c.empty_schedules > MOST_COPYING_SCHEDULES
     return c.empty_schedules > MAX_EMPTY_SCHEDULES or c.barren_turns > 4 * cfg.max_model_len + 1000
 
 
@@ -211,9 +232,13 @@ def advance(e, cfg, c, until, pause):
     """
     while True:
         if c.phase == START:
-            if stalled(cfg, c):
+            if stalled(e.host, cfg, c):
                 return STALLED
-            if c.in_flight == 0 and c.unfinished == 0:
+            if crashed(e.host):
+                return CRASHED
+            if c.unfinished == 0 and c.empty_schedules > MOST_IDLE_COPYING and next_event(e.reqs, e.queue, e.actions, c) == np.inf:
+                return DONE
+            if c.in_flight == 0 and c.unfinished == 0 and not busy(e.host, e.simple):
                 t = next_event(e.reqs, e.queue, e.actions, c)
                 if t == np.inf:
                     return DONE
@@ -223,12 +248,21 @@ def advance(e, cfg, c, until, pause):
                     c.now = max(c.now, t)
                 else:
                     c.steps = max(c.steps, np.int64(np.ceil(t)))  # else the loop would turn empty before a half step
+            wake = wakes_at(e.host, c)
+            if wake < np.inf:
+                wake = min(wake, next_event(e.reqs, e.queue, e.actions, c))
+                if wake > until:
+                    return UNTIL
+                c.now = max(c.now, wake)
             if clock(cfg, c) > until:
                 return UNTIL
             if not has_room(e, cfg, c):
                 return GROW
             begin_turn(e, cfg, c)
-            if stalled(cfg, c):
+            if crashed(e.host):
+                close_turn(e.steps, c)
+                return CRASHED
+            if stalled(e.host, cfg, c):
                 close_turn(e.steps, c)
                 return STALLED
             c.phase = SCHEDULING_DONE

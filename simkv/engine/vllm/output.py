@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.contract import ABORTED, FINISHED, REJECTED, RUNNING, WAITING
+from simkv.engine.offload.hooks import after_output, before_output, ends, leave, reset_host
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.pool import clear_keys, emit
 from simkv.engine.vllm.queue import clock, remove_waiting, start_successors
-from simkv.engine.vllm.scheduler import free_slot, preempt
-from simkv.engine.vllm.slots import release_all, set_quiet, store_full_blocks
+from simkv.engine.vllm.scheduler import preempt
+from simkv.engine.vllm.slots import set_quiet, store_full_blocks
 from simkv.events import layout as ev
-from simkv.workload.workload import RESET_RUNNING
+from simkv.workload.workload import RESET_CONNECTOR, RESET_RUNNING
 
 
 @inline
@@ -28,13 +29,15 @@ def end_request(e, cfg, c, r, status):
     """Release what a request holds and let its successors arrive."""
     req = e.reqs[r]
     s = np.int64(req.slot)
-    if req.status == RUNNING:
+    running = req.status == RUNNING
+    if running:
         req.generated = e.slots[s].num_tokens - e.slots[s].num_prompt
-        release_all(e, cfg, c, s)
-        e.slots[s].req = -1
-        free_slot(e.free_slots, c, s)
-    req.slot = -1
     req.status = status
+    ends(e.host, e.native, e.simple, e, cfg, c, r)
+    if running:
+        leave(e.host, e.plain, e, cfg, c, s, r)
+        e.slots[s].req = -1
+    req.slot = -1
     req.finish = clock(cfg, c)
     c.unfinished -= 1
     start_successors(e.reqs, e.queue, c, r, clock(cfg, c))
@@ -80,6 +83,7 @@ def update(e, cfg, c, b):
     batch = e.batches[b]
     rows = e.rows[b]
     number, turn = batch.number, batch.turn
+    copied = before_output(e.host, e, cfg, c, b)
     now = clock(cfg, c)
     done, ended_running, cadence = 0, 0, 0
     for i in range(batch.rows):
@@ -122,6 +126,7 @@ def update(e, cfg, c, b):
             ended_running += 1
     if ended_running > 0:
         drop_ended(e.running, e.slots, c)
+    after_output(e.host, e.native, e.simple, e, cfg, c, copied)
     c.finished += done
     e.steps[turn].finished = done
     e.steps[turn].cadence = cadence
@@ -146,16 +151,27 @@ def abort(e, cfg, c, r):
 
 @kernel
 def reset_prefix_cache(e, cfg, c, op):
-    """Forget all keys, which needs every block but the null block free; may preempt everything first."""
-    if op == RESET_RUNNING:
+    """Forget all keys, which needs every block but the null block free; may preempt everything first.
+
+    The host tier is cleared too if the caller wants it, even where the device's cache could not be; but not where vLLM
+    raises an error: everything was preempted, and blocks are in use all the same.
+    """
+    if op & RESET_RUNNING:
         while c.running > 0:
             c.running -= 1
             preempt(e, cfg, c, e.running[c.running], 1)
     succeeded = c.free == cfg.num_blocks - 1
     if succeeded:
         clear_keys(e, cfg, c)
+    raised = not succeeded and op & RESET_RUNNING != 0
+    cleared = succeeded
+    if op & RESET_CONNECTOR and not raised:
+        cleared = reset_host(e.host, e.native, e.simple, e, cfg, c) and succeeded
     if cfg.log:
-        emit(c, e.log, ev.CLEARED if succeeded else ev.RESET_FAILED, 0, -1, 0)
+        if succeeded:
+            emit(c, e.log, ev.CLEARED, 0, -1, 0)
+        if not cleared:
+            emit(c, e.log, ev.RESET_FAILED, 0, -1, raised)
 
 
 @kernel

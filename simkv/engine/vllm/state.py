@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from simkv.engine.offload.state import build_host, most_slots
 from simkv.engine.step_time_layout import STEP_INDEX, STEP_TIME
 from simkv.engine.vllm import layout
 from simkv.engine.vllm.chain import group_key
@@ -36,9 +37,10 @@ def build(
     longest = int(min(s.max_model_len, (workload.num_prompt + workload.num_output).max(initial=1)))
     sizes = [g.block_size or s.block_size for g in s.groups]
     width = -(-longest // min(sizes)) + 2
-    slots = s.max_running + 1
+    slots = s.max_running + 1 if s.offload is None else most_slots(s.offload, s, n)
+    timed = bool(step_time["mode"][0] != STEP_INDEX)
     config = layout.zeros(1, layout.CONFIG)
-    for name, value in _config(s, longest, min(sizes), width, log, bool(step_time["mode"][0] != STEP_INDEX)).items():
+    for name, value in _config(s, longest, min(sizes), width, log, timed).items():
         config[0][name] = value
     for name in STEP_TIME.names or ():
         config[0][name] = step_time[name][0]
@@ -77,6 +79,9 @@ def build(
         steps=empty(FIRST_STEPS, STEP),
         gaps=empty(max(FIRST_STEPS, 4 * slots), GAP),
     )
+    if s.offload is not None:
+        state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed))
+        _rank_names(workload, state.reqs)
     return config[0], c, state
 
 
@@ -88,6 +93,7 @@ def _config(s: Resolved, longest: int, shortest_block: int, width: int, log: boo
         "budget": s.max_num_batched_tokens,
         "max_model_len": s.max_model_len,
         "caching": s.enable_prefix_caching,
+        "hashing": s.enable_prefix_caching or s.offload is not None,
         "chunked": s.enable_chunked_prefill,
         "threshold": s.long_prefill_token_threshold,
         "watermark": s.watermark_blocks,
@@ -184,7 +190,13 @@ def _rank(w: Workload, reqs: npt.NDArray[np.void]) -> None:
     if w.priority is None:
         return
     reqs["priority"] = w.priority
-    reqs["name_rank"][np.argsort(np.array([w.id(i) for i in range(n)]), kind="stable")] = np.arange(n)
+    _rank_names(w, reqs)
+
+
+def _rank_names(w: Workload, reqs: npt.NDArray[np.void]) -> None:
+    n = len(w)
+    if n:
+        reqs["name_rank"][np.argsort(np.array([w.id(i) for i in range(n)]), kind="stable")] = np.arange(n)
 
 
 def _chain(after: npt.NDArray[np.int32], reqs: npt.NDArray[np.void]) -> None:
