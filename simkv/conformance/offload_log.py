@@ -51,7 +51,9 @@ class OffloadReplay(Replay):
         assert offload is not None
         self.per_chunk = offload.blocks_per_chunk
         s = engine.settings
-        digests = Digests(workload, s.hash_block_size, s.hash_algo, tagged=s.profile.tagged_extra_keys, lora_path=s.profile.lora_path_in_key)
+        digests = Digests(
+            workload, s.hash_block_size, s.hash_algo, tagged=s.profile.tagged_extra_keys, lora_path=s.profile.lora_path_in_key
+        )
         self.digests = [[h.hex() for h in digests.of(r)] for r in range(len(workload))]
         self.host_wire = HostWire(engine, self.digests)
         self.host_statistics = [0] * 6
@@ -139,7 +141,9 @@ class OffloadReplay(Replay):
     def _host_state(self, recorded: Any) -> Any:
         state = self.host_wire.state(self.hash_hex)
         if self.native:
-            state = manager_state(self.engine.state.native.chunks, bool(self.engine.state.host.config[0].arc), self.host_wire.names(self.hash_hex))
+            state = manager_state(
+                self.engine.state.native.chunks, bool(self.engine.state.host.config[0].arc), self.host_wire.names(self.hash_hex)
+            )
         return state if isinstance(recorded, dict) else zlib.crc32(json.dumps(state).encode())
 
     def _accounts(self, record: dict[str, Any], events: np.ndarray) -> None:
@@ -153,7 +157,7 @@ class OffloadReplay(Replay):
         now = [int(hc[name]) for name in LOCAL]
         new = [a - b for a, b in zip(now, self.host_statistics, strict=True)]
         self.host_statistics = now
-        equal(step, "xc", record["xc"][:6] + [record["xc"][7]], [*new, {"host": new[2]} if new[2] else {}])
+        equal(step, "xc", [*record["xc"][:6], record["xc"][7]], [*new, {"host": new[2]} if new[2] else {}])
         self._prefill(record, events)
         equal(step, "cs", record["cs"], self._gauges(hc))
         self.wire.take()
@@ -171,7 +175,7 @@ class OffloadReplay(Replay):
             mine[self._id(r)] = [prompt, local, host, prompt - local - host]
         self.compare.equal(record["s"], "pfs", {k: v[:4] for k, v in record["pfs"].items()}, mine)
 
-    def _gauges(self, hc: np.void) -> dict[str, Any]:
+    def _gauges(self, hc: Any) -> dict[str, Any]:
         new = {name: int(hc[name]) - was for name, was in self.before.items() if name != "skipped"}
         if not self.native:
             return self.host_wire.simple_gauges()

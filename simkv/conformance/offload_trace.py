@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simkv.engine.offload.native import T_ALLOC, T_ENDED, T_GET, T_LOADED, T_OFFER, T_PIN, T_RESET, T_STORED
-from simkv.engine.offload.worker import T_DONE, T_RECEIVED, T_SUBMIT, T_WAIT
+from simkv.engine.offload.trace import T_ALLOC, T_ENDED, T_GET, T_LOADED, T_OFFER, T_PIN, T_RECEIVED, T_RESET, T_STORED, T_SUBMIT, T_WAIT
 from simkv.engine.vllm.engine import VllmEngine
 from simkv.errors import InputError
 from simkv.workload.workload import Workload
@@ -94,6 +93,3 @@ class Trace:
         if code == T_WAIT:
             return ["wait", direction, [next(it) for _ in range(next(it))]]
         return ["sub" if code == T_SUBMIT else "done", direction, next(it)]
-
-
-__all__ = ["T_DONE", "Trace"]

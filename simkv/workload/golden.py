@@ -33,11 +33,20 @@ import numpy.typing as npt
 from simkv.errors import InputError
 from simkv.workload.assemble import codes, order_of_arrival, take, take_lists
 from simkv.workload.content import SEED_MASK, write_out
-from simkv.workload.golden_check import LARGEST_SEED, check_action, check_config, check_request, check_time, parts, steps_unless_told
+from simkv.workload.golden_actions import read_actions
+from simkv.workload.golden_check import LARGEST_SEED, check_config, check_request, check_time, parts, steps_unless_told
 from simkv.workload.golden_offload import LIMITS, offload_settings, transfer_limits
 from simkv.workload.rows import Odd, Row, Tally, Where, number_column, whole_column
 from simkv.workload.source import Options, Source, gc_paused
-from simkv.workload.workload import ABORT, ACTION, F8, I8, RESET, RESET_CONNECTOR, RESET_RUNNING, RUN, Lora, Workload, merge_runs, run_offsets
+from simkv.workload.workload import (
+    F8,
+    I8,
+    RUN,
+    Lora,
+    Workload,
+    merge_runs,
+    run_offsets,
+)
 
 ENGINE_DEFAULTS: dict[str, Any] = {
     "block_size": 16,
@@ -258,7 +267,7 @@ def _workload(
         tokens,
         ids,
         tie=arrive + 1e-6 * index,
-        actions=_actions(actions, dict(zip(c["ids"], place.tolist(), strict=True)), name, tally),
+        actions=read_actions(actions, dict(zip(c["ids"], place.tolist(), strict=True)), name, tally),
         time_unit="steps" if time["mode"] == "step" else "seconds",
         engine=engine_settings(config) | (offload_settings(header, name) if config is not None else {}),
         step_time={} if time["mode"] == "seconds" else time,
@@ -273,18 +282,3 @@ def _earliest(arrive: F8, after: I8) -> F8:
     for i in np.flatnonzero(after >= 0).tolist():
         out[i] += out[after[i]]
     return out
-
-
-def _actions(rows: list[tuple[int | None, Row]], place: dict[str, int], name: str, tally: Tally) -> npt.NDArray[np.void]:
-    """Actions by time, ties in order of the file. An abort of an unknown id stays, as request -1: it has no effect, but it happens."""
-    out = []
-    for i, (line, row) in enumerate(rows):
-        check_action(row, i, Where(name, line))
-        if row["op"] == "reset_prefix_cache":
-            op = RESET_RUNNING if row.get("reset_running_requests") else RESET
-            out.append((row["at"], -1, op | (RESET_CONNECTOR if row.get("reset_connector") else 0)))
-            continue
-        if place.get(row["id"], -1) < 0:
-            tally.notes.append(f'The abort of "{row["id"][:40]}" names no request of this workload and has no effect.')
-        out.append((row["at"], place.get(row["id"], -1), ABORT))
-    return np.array(sorted(out, key=lambda a: a[0]), ACTION)

@@ -6,7 +6,9 @@ A branch under ``x is not None`` is left out where x is None; the compiler does 
 from __future__ import annotations
 
 from simkv.engine.offload.compiled import inline, kernel
-from simkv.engine.offload.native import native_build, native_completed, native_ended, native_hit, native_load, native_reset
+from simkv.engine.offload.fences import native_ended
+from simkv.engine.offload.native import native_build, native_hit, native_load
+from simkv.engine.offload.native_done import native_completed, native_reset
 from simkv.engine.offload.simple import (
     simple_build,
     simple_completed,

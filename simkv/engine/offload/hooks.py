@@ -12,7 +12,8 @@ from simkv.engine.offload.compiled import inline, kernel, splice
 from simkv.engine.offload.connector import build_transfers, clear_host, tell_ended, transfers_done, transfers_pending
 from simkv.engine.offload.holding import arrived, drop_held, leave_slot, may_free, remove_held, settle_step
 from simkv.engine.offload.layout import LOAD, LOADING, NOT_LOADING, SECONDS, SUBMIT
-from simkv.engine.offload.worker import T_RECEIVED, copy_step, free_job, next_end, note
+from simkv.engine.offload.trace import T_RECEIVED, note
+from simkv.engine.offload.worker import copy_step, free_job, next_end
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.slots import release_all
 from simkv.events import layout as ev

@@ -31,7 +31,8 @@ HOST_COUNTERS = record(
     f8="store_free load_free waited",
     i8="requests queries hits recompute_requests recompute_queries recompute_hits lookups postponed"
     " loads load_blocks stores store_blocks stored refused skipped removed flushed resets"
-    " held ended victims delayed deferred_head deferred_len scheduled processed worker_steps jobs spare_jobs job_number fenced loading flushing crashed traced",
+    " held ended victims delayed deferred_head deferred_len scheduled processed worker_steps"
+    " jobs spare_jobs job_number fenced loading flushing crashed traced",
 )
 """Statistics, then state. Tokens: queries, hits (and recomputed requests'); chunks: ``stored`` (written), ``skipped`` (below
 the store threshold), ``removed`` (evicted); offers ``refused``; jobs ``flushed``; seconds ``waited`` for them. ``held``:
@@ -46,8 +47,9 @@ HOST_REQUEST = record(
 )
 """What scheduler and connector remember of a request. ``slot``: while it holds blocks without running; ``book``: slot whose
 table the connector still knows, -1 if none; ``next_chunk``: first chunk not yet offered; ``local``: device hit of the last
-lookup; ``gone``: forgotten by the connector. Simple: ``known`` if it may store, ``pinned`` host blocks found, ``store_from`` first block not yet
-looked at, ``load_*`` the load in flight. ``hit_local``, ``hit_host``: first admission; ``local_now``: the present one."""
+lookup; ``gone``: forgotten by the connector; ``hit_local``, ``hit_host``: first admission; ``local_now``: the present one.
+Simple: ``known`` if it may store, ``pinned`` host blocks found, ``store_from`` first block not yet looked at, ``load_*`` the
+load in flight."""
 
 BOOK = record(i4="length keep")
 """Of a slot: entries of its table that the connector has seen, and how many still need the slot after its request left it."""
@@ -65,9 +67,12 @@ T1, T2, B1, B2 = 1, 2, 3, 4
 FIRST_NODE = 5
 TRACKED = record(u8="key", i8="stamp", i4="count previous next")
 """How often a key was offered; entry 0 is none, entry 1 the head of the list, oldest first."""
-MANAGER = record(f8="p", i8="p_whole fresh free evictable pending spare tracked spare_tracked stamp generation skipped wanted evicted")
-"""``fresh``: chunk ids never used begin here; ``free``: length of the stack of freed ones; ``p``: ARC's target size of T1. Of the last offer: ``wanted`` chunks that
-were new, ``evicted`` ones it pushed out (``picks``)."""
+MANAGER = record(
+    f8="p",
+    i8="p_whole fresh free evictable pending spare tracked spare_tracked stamp generation skipped wanted evicted",
+)
+"""``fresh``: chunk ids never used begin here; ``free``: length of the stack of freed ones; ``p``: ARC's target size of T1.
+Of the last offer: ``wanted`` chunks that were new, ``evicted`` ones it pushed out (``picks``)."""
 
 SEEN, INSERTED, REUSED, MISSED = 1, 2, 4, 8
 """What a request did with each of its chunks since the last reset, one byte a chunk."""

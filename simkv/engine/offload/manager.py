@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 
 from simkv.engine.offload.build_chunks import build_chunks
+from simkv.engine.offload.chunks import find_chunk
 from simkv.engine.offload.compiled import entry
-from simkv.engine.offload.host import clear, chunk_written, find_chunk, look_up, pin_chunk, prepare_store, recency_of_key, unpin_chunk, write_failed
+from simkv.engine.offload.host import (
+    chunk_written,
+    clear,
+    look_up,
+    pin_chunk,
+    prepare_store,
+    recency_of_key,
+    unpin_chunk,
+    write_failed,
+)
 from simkv.engine.offload.layout import B1, B2, HOST_CONFIG, T1, T2
 from simkv.engine.offload.policy import touch_key
 from simkv.engine.vllm.layout import zeros
@@ -28,7 +38,7 @@ def call(k, hc, operation, count):  # type: ignore[no-untyped-def]
         return 0
     answer = 0
     for j in range(count):
-        i = count - 1 - j if operation == TOUCH or operation == ENDED else j
+        i = count - 1 - j if operation in (TOUCH, ENDED) else j
         key, place = k.offer[i], k.places[i]
         if operation == LOOKUP:
             answer = look_up(k, key)

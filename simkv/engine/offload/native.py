@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.contract import ABORTED, FINISHED
 from simkv.engine.offload.chunks import find_chunk
 from simkv.engine.offload.compiled import inline, kernel, splice
+from simkv.engine.offload.fences import fence, flush_victims, mark_handed_out, reads_marked
 from simkv.engine.offload.holding import forget_book
-from simkv.engine.offload.host import MISS, PENDING, chunk_written, clear, look_up, pin_chunk, prepare_store, recency_of_key, unpin_chunk
-from simkv.engine.offload.layout import GIVEN, LOAD, STORE
-from simkv.engine.offload.worker import new_job, note
+from simkv.engine.offload.host import MISS, PENDING, look_up, pin_chunk, prepare_store, recency_of_key
+from simkv.engine.offload.layout import LOAD, STORE
+from simkv.engine.offload.trace import T_ALLOC, T_ENDED, T_GET, T_OFFER, T_PIN, note
+from simkv.engine.offload.worker import new_job
 from simkv.engine.vllm.keys import block_keys
-from simkv.engine.vllm.layout import CONTINUED
-from simkv.engine.vllm.pool import emit, emit_key
+from simkv.engine.vllm.pool import emit
 from simkv.events import layout as ev
 
 LATER = -1
 """Answer to a lookup: ask again in a later step."""
-T_GET, T_ALLOC, T_PIN, T_OFFER, T_ENDED, T_RESET, T_LOADED, T_STORED = range(1, 9)
-"""Trace records, each followed by its numbers (simkv/conformance/offload_trace.py)."""
 
 
 @inline
@@ -140,87 +138,6 @@ def native_load(h, n, e, cfg, c, s, r, tokens):
         emit(c, e.log, ev.LOAD_STARTED, 0, r, blocks)
 
 
-@kernel
-def fence(h, n, j, by):
-    """Watch (1) or stop watching (-1) the device blocks a store reads."""
-    job, k, size = h.jobs[j], n.chunks, h.config[0].blocks_per_chunk
-    x = np.int64(job.head)
-    while x > 0:
-        chunk = k.nodes[x].chunk
-        for i in range(chunk * size, (chunk + 1) * size):
-            n.fences[n.sources[i]] += by
-        x = k.nodes[x].job_next
-    job.fenced += by
-    h.counters[0].fenced += by
-
-
-@splice
-def native_ended(h, n, r):
-    """request_finished(): from now on the blocks its stores read may be handed out, so they are watched."""
-    if h.reqs[r].jobs == 0:
-        return
-    j = np.int64(h.jobs[0].after)
-    while j > 0:
-        job = h.jobs[j]
-        if job.req == r and job.stale == 0 and job.direction == STORE:
-            fence(h, n, j, 1)
-        j = np.int64(job.after)
-
-
-@splice
-def flush_victims(h, c):
-    """Stores of preempted requests are waited for. A load among them is what the engine dies of."""
-    hc, bit = h.counters[0], 1 << c.batch
-    for v in range(hc.victims):
-        r = h.victims[v]
-        if h.reqs[r].jobs == 0:
-            continue
-        j = np.int64(h.jobs[0].after)
-        while j > 0:
-            job = h.jobs[j]
-            if job.req == r and job.stale == 0:
-                if job.direction == LOAD:
-                    hc.crashed = 1
-                job.flush |= bit
-            j = np.int64(job.after)
-
-
-@splice
-def mark_handed_out(h, n, e, cfg, c, rows, stamp):
-    """Mark the blocks that this step gave to somebody. Returns whether one of them is watched."""
-    watched = False
-    for i in range(c.rows):
-        s = np.int64(rows[i].slot)
-        first = np.int64(h.books[s].length) if rows[i].kind == CONTINUED else 0
-        for k in range(first, e.lengths[s].length):
-            b = e.tables[s, k]
-            n.marks[b] = stamp
-            watched = watched or n.fences[b] > 0
-    j = np.int64(h.queues[GIVEN + 2 * c.batch + LOAD].head)
-    while j > 0:
-        s = np.int64(h.reqs[h.jobs[j].req].slot)
-        for k in range(e.lengths[s].length):
-            b = e.tables[s, k]
-            n.marks[b] = stamp
-            watched = watched or n.fences[b] > 0
-        j = np.int64(h.jobs[j].next)
-    return watched
-
-
-@kernel
-def reads_marked(h, n, j, stamp):
-    """Whether a store reads a block that this step gave away."""
-    k, size = n.chunks, h.config[0].blocks_per_chunk
-    x = np.int64(h.jobs[j].head)
-    while x > 0:
-        chunk = k.nodes[x].chunk
-        for i in range(chunk * size, (chunk + 1) * size):
-            if n.marks[n.sources[i]] == stamp:
-                return True
-        x = np.int64(k.nodes[x].job_next)
-    return False
-
-
 @splice
 def log_offer(h, n, e, cfg, c, r, first, stop, new):
     """Trace and events of an offer: what went, what is to come."""
@@ -321,13 +238,12 @@ def native_build(h, n, e, cfg, c, rows):
     flush_victims(h, c)
     if hc.crashed:
         return
-    if hc.fenced > 0 or hc.ended > 0:
-        if mark_handed_out(h, n, e, cfg, c, rows, stamp):
-            j = np.int64(h.jobs[0].after)
-            while j > 0:
-                if h.jobs[j].fenced > 0 and reads_marked(h, n, j, stamp):
-                    h.jobs[j].flush |= 1 << c.batch
-                j = np.int64(h.jobs[j].after)
+    if (hc.fenced > 0 or hc.ended > 0) and mark_handed_out(h, n, e, cfg, c, rows, stamp):
+        j = np.int64(h.jobs[0].after)
+        while j > 0:
+            if h.jobs[j].fenced > 0 and reads_marked(h, n, j, stamp):
+                h.jobs[j].flush |= 1 << c.batch
+            j = np.int64(h.jobs[j].after)
     for i in range(c.rows):
         row = rows[i]
         s, r = np.int64(row.slot), np.int64(row.req)
@@ -348,87 +264,3 @@ def native_build(h, n, e, cfg, c, rows):
         if not h.reqs[r].gone:
             recall(h, n, e, cfg, c, r)
             h.reqs[r].gone = h.reqs[r].jobs == 0
-
-
-@splice
-def native_reset(h, n, e, cfg, c):
-    """reset_cache(): every chunk is gone, copies under way are waited for and their ends ignored."""
-    hc, bit = h.counters[0], 1 << c.batch
-    j = np.int64(h.jobs[0].after)
-    while j > 0:
-        job = h.jobs[j]
-        if job.stale == 0:
-            job.flush |= bit
-            job.stale = 1
-        j = np.int64(job.after)
-    for r in range(e.reqs.size):
-        q = h.reqs[r]
-        q.next_chunk = q.jobs = 0
-        if q.gone == 0 and (e.reqs[r].status == FINISHED or e.reqs[r].status == ABORTED):
-            if q.signaled == 0:
-                note(h, T_ENDED)
-                note(h, r)
-            q.gone = 1
-            forget_book(h, e, c, r)
-    note(h, T_RESET)
-    clear(n.chunks, h.config[0])
-    for b in range(n.fences.size):
-        n.fences[b] = 0
-    hc.jobs = hc.fenced = 0
-    hc.resets += 1
-    if cfg.log:
-        emit(c, e.log, ev.HOST_CLEARED, 0, -1, 0)
-
-
-@splice
-def store_done(h, n, e, cfg, c, j):
-    """complete_store(): the chunks can be read from now on."""
-    job, k = h.jobs[j], n.chunks
-    note(h, T_STORED)
-    note(h, job.req)
-    note(h, job.chunks)
-    if job.fenced > 0:
-        fence(h, n, j, -1)
-    x = np.int64(job.head)
-    while x > 0:
-        node = k.nodes[x]
-        note(h, node.chunk)
-        chunk_written(k, x)
-        h.counters[0].stored += 1
-        if cfg.log:
-            emit(c, e.log, ev.HOST_STORED, 0, job.req, node.chunk)
-            emit_key(c, e.log_keys, node.key)
-        x = np.int64(node.job_next)
-
-
-@splice
-def load_done(h, n, e, j):
-    """complete_load(): the chunks may be evicted again."""
-    job = h.jobs[j]
-    note(h, T_LOADED)
-    note(h, job.req)
-    note(h, job.first)
-    note(h, job.stop)
-    s = np.int64(h.reqs[job.req].slot)
-    for i in range(job.first, job.stop):
-        unpin_chunk(n.chunks, find_chunk(n.chunks, key_of_chunk(e, h, s, i)))
-
-
-@splice
-def native_completed(h, n, e, cfg, c, ended):
-    """update_connector_output(): the jobs in ``h.done`` have ended."""
-    hc = h.counters[0]
-    for i in range(ended):
-        j = np.int64(h.done[i])
-        job = h.jobs[j]
-        if job.stale:
-            continue
-        q = h.reqs[job.req]
-        if job.direction == STORE:
-            store_done(h, n, e, cfg, c, j)
-        else:
-            load_done(h, n, e, j)
-        hc.jobs -= 1
-        q.jobs -= 1
-        if q.signaled and q.jobs == 0:
-            q.gone = 1

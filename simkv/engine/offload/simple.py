@@ -11,8 +11,8 @@ import numpy as np
 from simkv.engine.offload.compiled import inline, kernel, splice
 from simkv.engine.offload.host_blocks import find_host, forget_host, name_host, pin_host, take_host, unpin_host
 from simkv.engine.offload.layout import LAZY, LOAD, STORE
-from simkv.engine.offload.native import T_ALLOC, T_GET
-from simkv.engine.offload.worker import new_job, note
+from simkv.engine.offload.trace import T_ALLOC, T_GET, note
+from simkv.engine.offload.worker import new_job
 from simkv.engine.vllm.keys import block_keys
 from simkv.engine.vllm.layout import NEW
 from simkv.engine.vllm.pool import emit, release, touch
@@ -278,7 +278,7 @@ def store_ended(h, m, e, cfg, c, head, count, named, kept):
             name_host(h, m, e, cfg, c, b, e.blocks[source].key)
         b = np.int64(m.behind[b])
     b, front = np.int64(head), np.int64(0)
-    for i in range(count):
+    for _ in range(count):
         if named and m.owner[b] >= 0:
             q = h.reqs[m.owner[b]]
             q.store_events -= 1
@@ -325,8 +325,9 @@ def simple_reset(h, m, e, cfg, c):
         pool.chain_head = pool.chain_tail = pool.chain_len = 0
     for b in range(m.storing.size):
         m.storing[b] = 0
-    for r in range(e.reqs.size):
-        h.reqs[r].known = h.reqs[r].store_from = h.reqs[r].store_events = 0
+    for i in range(e.reqs.size):
+        q = h.reqs[i]
+        q.known = q.store_from = q.store_events = 0
     pool.cursor = -1
     if pool.live_stores > 0 or pool.live_loads > 0 or pool.free != m.blocks.size - 1:
         return False

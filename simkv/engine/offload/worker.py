@@ -10,17 +10,7 @@ import numpy as np
 
 from simkv.engine.offload.compiled import inline, kernel, splice
 from simkv.engine.offload.layout import COPYING, GIVEN, LOAD, NATIVE, SECONDS, STORE, SUBMIT
-
-T_SUBMIT, T_WAIT, T_DONE, T_RECEIVED = 20, 21, 22, 23
-"""Trace records: direction and number; direction, count, numbers; direction and number; request."""
-
-
-@kernel
-def note(h, x):
-    """Write one number of the trace, for recorded runs."""
-    if h.config[0].trace and h.counters[0].traced < h.trace.size:
-        h.trace[h.counters[0].traced] = x
-        h.counters[0].traced += 1
+from simkv.engine.offload.trace import T_DONE, T_SUBMIT, T_WAIT, note
 
 
 @inline

@@ -6,5 +6,9 @@ from simkv import jit
 
 _HERE = Path(__file__).parent
 entry, splice, kernel, inline = jit.decorators(
-    _HERE, *(_HERE.parent / "offload").glob("*.py"), _HERE.parent / "step_time_layout.py", _HERE.parent / "contract.py", _HERE.parent.parent / "events" / "layout.py"
+    _HERE,
+    *(_HERE.parent / "offload").glob("*.py"),
+    _HERE.parent / "step_time_layout.py",
+    _HERE.parent / "contract.py",
+    _HERE.parent.parent / "events" / "layout.py",
 )

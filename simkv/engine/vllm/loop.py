@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.contract import CRASHED, DONE, GROW, NOT_ARRIVED, PROCESSED, SCHEDULED, STALLED, UNTIL, WAITING
-from simkv.engine.vllm.compiled import entry, inline, kernel, splice
 from simkv.engine.offload.hooks import (
     busy,
     copying,
@@ -21,6 +20,7 @@ from simkv.engine.offload.hooks import (
     num_held,
     wakes_at,
 )
+from simkv.engine.vllm.compiled import entry, inline, kernel, splice
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, due_before, pop_timer, push_back
