@@ -36,7 +36,6 @@ HOST_TOTALS = {
     "x_preempted_hits": "recompute_hits",
     "cpu_evicted": "removed",
     "store_fail": "refused",
-    "deferred_lookups": "postponed",
 }
 
 
@@ -208,4 +207,5 @@ class OffloadReplay(Replay):
                 if "stall" in record and name == "cpu_evicted":
                     continue  # counted from published events, and the last step's were not
                 self.compare.equal(None, f"total {name}", record[name], int(hc[counter]))
+            self.compare.equal(None, "total deferred_lookups", record["deferred_lookups"], self._names().later)
         self.compare.equal(None, "end cpu", record["cpu"], self._host_state(record["cpu"]))

@@ -27,6 +27,8 @@ class Trace:
         self.key_of: dict[int, str] = {}
         """Key of the content of each chunk id."""
         self.allocations: list[int] = []
+        self.later = 0
+        """Lookups answered with "ask again later"."""
         engine.trace_connector()
 
     def take(self) -> tuple[list[Any], list[Any]]:
@@ -58,6 +60,7 @@ class Trace:
         r = next(it)
         if code == T_GET:
             local, found, looked = next(it), next(it), next(it)
+            self.later += found < 0
             answers = "".join(ANSWERS[next(it)] for _ in range(looked))
             return ["get", self._id(r), local, None if found < 0 else found, found > 0, answers]
         if code == T_ALLOC:
