@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simkv.conformance.live import check_live
+from simkv.conformance.offload_manager import manager_scripts
 from simkv.conformance.result import Difference, RunResult
 from simkv.conformance.sglang_log import check_sglang
 from simkv.conformance.vllm_log import check_recording
@@ -38,6 +39,8 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
             checks.append((path, lambda path=path, log=log: check_sglang(path, log)))  # type: ignore[misc]
         elif path.name.endswith((".json.gz", ".json")) and (live := check_live(path)) is not None:
             checks.append((path, live))
+        elif path.name.endswith(".jsonl.gz"):
+            checks += [(path, script) for script in manager_scripts(path)]
     if not checks:
         raise InputError(
             "no recorded run found",

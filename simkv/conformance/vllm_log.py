@@ -50,12 +50,15 @@ TOTALS = {
 def check_recording(input_path: Path, log_path: Path) -> RunResult:
     """Compare one recording; see the module's text. Raises InputError for files that are not a recording."""
     name = input_path.name.split(".input.json")[0]
-    with_connector = "connector" in next(_records(log_path), {})
+    connector = next(_records(log_path), {}).get("connector")
     workload = read_workload(input_path)
     settings = merge(EngineSettings(), workload)
     resolved = resolve(settings, workload, check_pool=False)
+    if connector and resolved.offload is None:
+        note = f"not replayed: recorded with {connector}, and its input describes no host tier"
+        return RunResult(name, False, 0, None, note, reported=True)
     engine = VllmEngine(workload, resolved, for_workload(workload, settings).record(), log=True)
-    if with_connector:
+    if connector:
         from simkv.conformance.offload_log import OffloadReplay
 
         return OffloadReplay(name, engine, workload).run(_records(log_path))
