@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simkv.conformance.result import Comparison, RunResult
-from simkv.conformance.sglang_tree import evicted_nodes, sizes, tree
+from simkv.conformance.sglang_tree import compare_tree, evicted_nodes, sizes, tree
 from simkv.engine.sglang.config import SglangConfig
 from simkv.engine.sglang.layout import OPERATION_KINDS
 from simkv.engine.sglang.operations import SglangCache, operation_table
@@ -76,16 +76,19 @@ class OperationReplay:
 
     def run(self, log: Iterator[dict[str, Any]]) -> RunResult:
         """Compare every record."""
-        ended = False
+        final, ended, done = True, False, 0
         for record in log:
             if self.compare.difference is not None:
                 break
-            if record["ev"] == "op":
+            if record["ev"] == "config":
+                final = record.get("cfg", {}).get("snapshots") != "none"
+            elif record["ev"] == "op":
                 self._operation(record)
+                done += 1
             elif record["ev"] == "final":
                 ended = True
                 self._state(None, record)
-        if not ended and self.compare.difference is None:
+        if not ended and (final or done < len(self.ops)) and self.compare.difference is None:
             raise InputError("the log stops before its final record", file=self.compare.run, expected="a whole recording")
         return self.compare.result()
 
@@ -122,4 +125,4 @@ class OperationReplay:
         cache, equal = self.cache, self.compare.equal
         equal(i, "sizes", record["sizes"], sizes(cache.config, cache.counters))
         if "tree" in record:
-            equal(i, "tree", record["tree"]["nodes"], tree(cache.state, cache.config, cache.counters, cache.names))
+            compare_tree(equal, i, "tree", record["tree"], tree(cache.state, cache.config, cache.counters, cache.names))

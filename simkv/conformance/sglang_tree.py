@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,12 @@ def tree(e: Any, cfg: Any, c: Any, names: Names) -> list[dict[str, Any]]:
             row["cache_salt"] = salt
         out.append(row)
     return out
+
+
+def compare_tree(equal: Callable[..., bool], at: int | None, field: str, recorded: dict[str, Any], mine: list[dict[str, Any]]) -> None:
+    """A recorded tree against ours. Of SGLang's compiled tree only ``[slot, position]`` of every cached token was recorded."""
+    if "rust_slots" in recorded:
+        places = sorted([slot, node["start"] + i] for node in mine for i, slot in enumerate(node["slots"]))
+        equal(at, f"{field} slots", recorded["rust_slots"], places)
+    else:
+        equal(at, field, recorded["nodes"], mine)
