@@ -15,7 +15,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@$(BIN)/python -m simkv.warm
+	@$(BIN)/python -m simkv.warm all
 	$(BIN)/pytest
 
 lint: $(VENV)/.installed-dev

@@ -1,24 +1,39 @@
-"""Compile beforehand: ``python -m simkv.warm`` puts the compiled engine and folds on disk, so that no first use waits.
+"""Compile beforehand: ``python -m simkv.warm`` puts compiled engines and folds on disk, so that no first use waits.
 
-The two packages are compiled by two processes at once; each is a matter of many seconds, once per machine and version.
+Each part is compiled by a process of its own, as many at once as there are cores; a matter of many seconds, once per
+machine and version. The parts that the opening page needs come first, the other engines when nobody waits.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from simkv import jit
 
+FOLDS = "folds"
+FIRST = ("vllm", FOLDS)
+"""What the page opens with."""
+TINY_POOL = {
+    "vllm": {"num_gpu_blocks": 2000, "max_num_seqs": 4},
+    "sglang": {"max_total_tokens": 32_000, "max_running_requests": 4},
+    "vllm-v0": {"num_gpu_blocks": 2000, "max_num_seqs": 4},
+    "contiguous": {"num_gpu_blocks": 2000, "max_num_seqs": 4},
+}
+"""Settings of a small pool for each engine."""
+NICENESS = 10
 
-def warm_engine() -> None:
-    """Put a few requests through the engine."""
+
+def warm_engine(engine: str) -> None:
+    """Put a few requests through an engine."""
     from simkv.replay import replay
-    from simkv.settings import EngineSettings
+    from simkv.settings import settings_class
     from simkv.workload.generators import generate
 
-    replay(generate("shared_system_prompt", requests=4), EngineSettings(num_gpu_blocks=2000, max_num_seqs=4))
+    replay(generate("shared_system_prompt", requests=4), settings_class(engine).from_mapping(TINY_POOL[engine]))
 
 
 def warm_folds() -> None:
@@ -42,25 +57,61 @@ def warm_folds() -> None:
     chain_keys(generate("shared_system_prompt", requests=4), 0, 16)
 
 
-def folds_beside() -> subprocess.Popen[bytes]:
-    """Compile the folds in a process of their own; wait for it before the first fold."""
-    return subprocess.Popen([sys.executable, "-m", "simkv.warm", "folds"])
+def everything() -> tuple[str, ...]:
+    """All parts, those the page opens with first."""
+    return (*FIRST, *(engine for engine in TINY_POOL if engine not in FIRST))
 
 
-def warm() -> float:
-    """Compile everything that is not on disk yet; returns the seconds it took."""
+def beside(*parts: str) -> subprocess.Popen[bytes]:
+    """Compile parts in a process of their own; wait for it before the first use."""
+    return subprocess.Popen([sys.executable, "-m", "simkv.warm", "--here", *parts])
+
+
+def the_rest() -> subprocess.Popen[bytes]:
+    """Compile what the opening page does not need, in the background and out of everybody's way."""
+    return subprocess.Popen([sys.executable, "-m", "simkv.warm", "--quietly", *everything()[len(FIRST) :]])
+
+
+def warm(parts: Sequence[str] = FIRST) -> float:
+    """Compile what of ``parts`` is not on disk yet; returns the seconds it took.
+
+    Raises:
+        subprocess.CalledProcessError: a part does not compile; its process has said why.
+    """
     started = time.perf_counter()
     jit.prune_stale()
-    beside = folds_beside()
-    warm_engine()
-    if beside.wait() != 0:
-        warm_folds()  # whatever went wrong there is told here
+    waiting = list(parts)
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    while waiting or running:
+        while waiting and len(running) < (os.cpu_count() or 1):
+            part = waiting.pop(0)
+            running[part] = beside(part)
+        ended = next((part for part, process in running.items() if process.poll() is not None), None)
+        if ended is None:
+            time.sleep(0.02)
+            continue
+        process = running.pop(ended)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
     return time.perf_counter() - started
 
 
+def main(words: Sequence[str]) -> None:
+    """``--here PART …``: in this process; ``--quietly PART …``: the same, at low priority; ``all`` or parts: in processes."""
+    parts = [word for word in words if not word.startswith("--")]
+    if "--quietly" in words:
+        os.nice(NICENESS)
+    if "--quietly" in words or "--here" in words:
+        for part in parts:
+            if part == FOLDS:
+                warm_folds()
+            else:
+                warm_engine(part)
+        return
+    wanted = everything() if parts == ["all"] else tuple(parts) or FIRST
+    print(f"Compiling {', '.join(wanted)}, once for this machine and version (about 20 s each)", file=sys.stderr)
+    print(f"Compiled ({warm(wanted):.1f} s).", file=sys.stderr)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["folds"]:
-        warm_folds()
-    else:
-        print("Compiling the engine, once for this machine and version (about 20 s)", file=sys.stderr)
-        print(f"The engine is compiled ({warm():.1f} s).", file=sys.stderr)
+    main(sys.argv[1:])

@@ -38,7 +38,7 @@ def sentence(job: Job) -> str:
         return "Stopping"
     if job.progress is None:
         if job.phase == "compiling":
-            return f"Compiling the engine once on this machine, about 20 s ({job.elapsed_s:.0f} s so far). Later starts take 3 s."
+            return f"Compiling the engine once on this machine, about half a minute ({job.elapsed_s:.0f} s so far). Later starts take 3 s."
         return f"Preparing the replay ({job.elapsed_s:.0f} s)"
     if job.phase == "folding":
         return f"Drawing the block map ({job.elapsed_s:.0f} s)"

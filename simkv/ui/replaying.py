@@ -35,7 +35,7 @@ def work(job: Job, workload: Workload, config: Config) -> Shown:
         SimkvError: what the engine or the settings refuse.
     """
     engine = config.settings.engine
-    beside = warm.folds_beside() if needs_compiling(engine) else None
+    beside = warm.beside(warm.FOLDS) if needs_compiling(engine) else None
     job.phase = "compiling" if beside else "replaying"
     run = replay(workload, config.settings, events=True, progress=job.report, max_events=MAX_EVENTS)
     _warm_now.add(engine)

@@ -19,14 +19,20 @@ FIRST_NEEDED = ("pandas", "PIL.Image", "simkv.ui.pages.explore")
 def prepare() -> None:
     """Replay what the page opens with, compiling the engine if need be. A failure is left for the page to tell."""
     try:
+        from simkv import warm
+        from simkv.engine.engines import is_compiled
+        from simkv.settings import ENGINES
         from simkv.ui import replaying, sidebar, sources
         from simkv.ui.run_store import store
 
         config = sidebar.opening()
         workload = sources.asked(config)
-        store().start(config, lambda job: replaying.work(job, workload, config))
+        job = store().start(config, lambda job: replaying.work(job, workload, config))
         for name in FIRST_NEEDED:
             import_module(name)
+        job.done.wait()
+        if not all(is_compiled(engine) for engine in ENGINES):
+            warm.the_rest()
     except Exception:
         logger.exception("the opening example could not be prepared")
 
