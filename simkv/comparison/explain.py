@@ -9,14 +9,25 @@ import numpy as np
 from simkv.comparison import causes as why
 from simkv.comparison.causes import Causes, Shift, found, totals, unit
 from simkv.comparison.metrics import SAME_POINTS, SAME_RELATIVE, figures, host_figures, waste_share
-from simkv.comparison.parting import Parting, parting
+from simkv.comparison.parting import Parting, parting, reason
 from simkv.comparison.waits import seats_taken, waits_more
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.replay import Run
 from simkv.text import counted, percent, seconds, short_count
 
+MOST_TOLD = 50
 MUCH_WASTE = 0.03
 """A difference of waste that is worth a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One request that finds different numbers of prompt tokens cached on both sides, and why."""
+
+    request: str
+    prompt_tokens: int
+    cached: tuple[int, int]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,7 @@ class Explanation:
         sentence: the difference and what it comes from.
         parting: the first decision that differs; ``None`` if there is none.
         shifts: the difference in cached tokens by cause; they add up to it.
+        largest: the requests that differ most in cached tokens, at most MOST_TOLD.
         queue_s, prefill_s: how much longer B's requests wait for admission and then for their first token, mean of the
             requests that got one on both sides; ``None`` without seconds.
     """
@@ -36,6 +48,7 @@ class Explanation:
     sentence: str
     parting: Parting | None
     shifts: tuple[Shift, ...]
+    largest: tuple[Difference, ...]
     queue_s: float | None
     prefill_s: float | None
 
@@ -43,7 +56,8 @@ class Explanation:
 def explain(a: Run, b: Run, name_a: str = "A", name_b: str = "B") -> Explanation:
     """Compare two runs of the same requests."""
     causes, names = Causes(a, b), (name_a, name_b)
-    shifts = tuple(totals(causes.lost())) if a.workload.prompts_have_content else ()
+    known = a.workload.prompts_have_content
+    shifts = tuple(totals(causes.lost())) if known else ()
     where = parting(causes, names)
     queue, prefill = _delays(a, b)
     if where is None and (a.resolved.engine == b.resolved.engine or _same_times(a, b)):
@@ -57,7 +71,16 @@ def explain(a: Run, b: Run, name_a: str = "A", name_b: str = "B") -> Explanation
             _wasted(a, b, names),
         )
         sentence = " ".join(part for part in parts if part)
-    return Explanation(names, sentence, where, shifts, queue, prefill)
+    return Explanation(names, sentence, where, shifts, _largest(causes, names) if known else (), queue, prefill)
+
+
+def _largest(causes: Causes, names: tuple[str, str]) -> tuple[Difference, ...]:
+    w, (x, y) = causes.runs[0].workload, (found(run) for run in causes.runs)
+    out = []
+    for i in causes.differing()[:MOST_TOLD].tolist():
+        because = "; ".join(reason(causes, part, names) for part in reversed(causes.of(i)))
+        out.append(Difference(w.id(i), int(w.num_prompt[i]), (int(x[i]), int(y[i])), because))
+    return tuple(out)
 
 
 def _same_decisions(a: Run, b: Run, names: tuple[str, str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simkv.comparison.causes import CACHING_OFF, CLEARED, EDGE, EVICTED, LATER, NOT_INSERTED, Causes, Lost, found, unit
+from simkv.comparison.causes import CACHING_OFF, CLEARED, EDGE, EVICTED, LATER, NEVER, NOT_INSERTED, NOT_USABLE, Causes, Lost, found, unit
 from simkv.comparison.waits import seats_taken
 from simkv.events import layout as ev
 from simkv.replay import Run
@@ -212,9 +212,13 @@ def reason(causes: Causes, lost: Lost, names: tuple[str, str]) -> str:
         return f"{name}'s cache had been cleared"
     if lost.cause == NOT_INSERTED:
         return f"in {name} {writer} was admitted but its blocks were not in the cache yet"
+    if lost.cause == NEVER:
+        return f"{name} never admitted it"
     if lost.cause == LATER:
         return f"in {name} {writer}, who brings this content, had not been admitted yet"
-    return f"{name} had it cached but could not resume on it" if lost.writer is not None else "of something the logs do not tell"
+    if lost.cause == NOT_USABLE:
+        return f"{name} had it cached but could not resume on it"
+    return "of something the logs do not tell"
 
 
 def _ago(run: Run, lost: Lost) -> str:

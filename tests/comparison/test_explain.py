@@ -65,6 +65,9 @@ def test_evicted() -> None:
     assert e.parting is not None
     assert "again finds 24 of 25 tokens in A, 16 in B, because B had evicted 1.50 s before what first had left" in e.parting.sentence
     assert "to make room for filler" in e.parting.sentence
+    (only,) = e.largest
+    assert (only.request, only.prompt_tokens, only.cached) == ("again", 25, (24, 16))
+    assert only.why == "B had evicted 1.50 s before what first had left to make room for filler"
     assert re.search(r"B finds only \d+\.\d % of prompt tokens cached, A \d+\.\d %", e.sentence)
 
 

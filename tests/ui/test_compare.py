@@ -15,9 +15,12 @@ from simkv.settings import EngineSettings, SglangSettings
 from simkv.ui import navigation, replaying
 from simkv.ui.block_map.payload import with_meta
 from simkv.ui.compare import charts, figures, maps, result
+from simkv.ui.config import Config
 from simkv.ui.pages import compare as page
+from simkv.ui.run_store import Job, ProgressLike
 from simkv.ui.shown import Shown
 from simkv.workload.generators import generate
+from simkv.workload.workload import Workload
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
@@ -130,10 +133,59 @@ def test_what_an_engine_refuses_names_the_side_over_the_last_comparison() -> Non
     assert "last good comparison" in "".join(str(c.value) for c in app.caption)
 
 
-def test_impatience_shows_progress_and_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_stops_what_is_under_way_and_starts_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first side waits for Cancel, so the page cannot be too late; the second one is never begun."""
+    begun: list[str] = []
+    plain = replaying.work
+
+    def work(job: Job, workload: Workload, config: Config) -> Shown:
+        begun.append(config.digest)
+        assert job.cancelled.wait(60)
+        return plain(job, workload, config)
+
     monkeypatch.setattr(page, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(replaying, "work", work)
     app = open_page(**SMALL, b="num_gpu_blocks=4000")
-    assert "Cancel" in [b.label for b in app.button] or "of prompt tokens cached" in read(app)
+    assert any(str(s.value) == "Replaying" for s in app.subheader)
+    next(b for b in app.button if b.label == "Cancel").click().run()
+    monkeypatch.setattr(page, "PATIENCE_S", 120.0)
+    app.run()
+    assert not app.exception
+    assert "missing or partial" in str(app.warning[0].value)
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize("trace", ["Azure 2023 chat", "ShareGPT lengths", "LMCache tau-bench"])
+def test_every_kind_of_trace(trace: str) -> None:
+    app = open_page(trace=trace, limit="100", b="max_num_seqs=8")
+    assert not app.error
+    for tab in result.TABS:
+        app.session_state["compare_tab"] = tab
+        app.run()
+        assert not app.exception, (tab, app.exception)
+
+
+def test_cancelled_and_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second side is stopped at its first report; "Go on" replays it to the end."""
+    calls: list[int] = []
+    plain = Job.report
+
+    def report(job: Job, progress: ProgressLike) -> bool:
+        calls.append(1)
+        if job.config.settings.to_mapping()["num_gpu_blocks"] == 4000 and len(calls) < 1000:
+            calls.extend([0] * 1000)
+            job.cancelled.set()
+        return plain(job, progress)
+
+    monkeypatch.setattr(Job, "report", report)
+    app = open_page(**SMALL, b="num_gpu_blocks=4000")
+    if not app.warning:  # so small that it was over before its first report
+        pytest.fail("the replay made no report")
+    assert "missing or partial" in str(app.warning[0].value)
+    next(b for b in app.button if b.label == "Go on").click().run()
+    assert not app.exception
+    assert not app.warning
+    assert "of prompt tokens cached" in read(app)
 
 
 def test_both_pages_are_in_the_app() -> None:

@@ -3,11 +3,6 @@ const NAMES = ["free", "cached (evictable)", "in use", "shared (ref > 1)", "null
 const remembered = new WeakMap();
 let wish = null; // what the server last wanted shown: a step, a block, a set of outlined blocks
 
-const luminance = (css) => {
-  const [r, g, b] = css.startsWith("#") ? rgb(css) : (css.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
-  return 0.3 * r + 0.59 * g + 0.11 * b;
-};
-
 export default function ({ data, parentElement, setStateValue }) {
   if (!(data instanceof Uint8Array)) return remote(data);
   const root = parentElement.querySelector(".map");
@@ -39,9 +34,7 @@ class BlockMap {
     this.cells = pick(".cells");
     this.slider = pick(".time");
     this.timeline = pick(".timeline");
-    this.clock = pick(".clock");
-    this.hover = pick(".hover");
-    this.legend = pick(".legend");
+    Object.assign(this, { clock: pick(".clock"), hover: pick(".hover"), legend: pick(".legend") });
     this.painter = new Painter(this.cells, this.history);
     this.player = new Player(pick(".play"), pick(".speed"), history, { seek: (t) => this.seek(t), release: () => this.release() });
     this.painter.only = before?.painter.only ?? -1;
@@ -51,7 +44,7 @@ class BlockMap {
     this.build();
     this.listen();
     this.arrange();
-    if (this.group) this.followClock(window.simkvTime?.[this.group] ?? this.history.meta.span[0]);
+    if (this.group) follow(this, clockOf(this.group) ?? this.history.meta.span[0]);
     else this.seek(this.history.meta.start ?? this.history.T - 1);
     if (wish) this.show(wish);
   }
@@ -89,8 +82,7 @@ class BlockMap {
   listen() {
     const { signal } = this.aborter;
     const on = (target, type, handler, options = {}) => target.addEventListener(type, handler, { signal, ...options });
-    on(this.slider, "input", () => this.later(+this.slider.value));
-    on(this.slider, "change", () => this.release());
+    on(this.slider, "input", () => this.later(+this.slider.value)), on(this.slider, "change", () => this.release());
     on(this.timeline, "pointerdown", (e) => this.scrub(e));
     on(this.timeline, "pointermove", (e) => e.buttons && this.scrub(e));
     on(this.timeline, "pointerup", () => this.release());
@@ -104,7 +96,7 @@ class BlockMap {
     on(this.root, "click", (e) => this.act(e.target.closest?.("[data-do]")?.dataset.do));
     on(this.root.querySelector(".block"), "change", (e) => this.goTo(e.target));
     on(document, "simkv-show", (e) => this.show(e.detail));
-    on(document, "simkv-time", (e) => e.detail.group === this.group && this.followClock(e.detail.time));
+    on(document, "simkv-time", (e) => e.detail.group === this.group && follow(this, e.detail.time));
     on(this.root, "transitionend", (e) => e.propertyName === "background-color" && e.target === this.root && this.arrange());
     this.sizes = new ResizeObserver(() => this.root.clientWidth !== this.width && this.arrange());
     this.sizes.observe(this.root);
@@ -170,19 +162,8 @@ class BlockMap {
   }
 
   release() {
-    if (this.group) this.drive({ release: true });
+    if (this.group) drive(this.group, { release: true });
     else this.send("frame", this.history.frame);
-  }
-
-  followClock(time) {
-    const [t0, t1] = this.history.meta.span;
-    this.root.querySelector(".needle").style.left = `${(100 * (time - t0)) / Math.max(1e-9, t1 - t0)}%`;
-    this.later(this.history.frameAt(time));
-  }
-
-  // What is done here to the shared clock, for its bar (scrub.js).
-  drive(what) {
-    document.dispatchEvent(new CustomEvent("simkv-drive", { detail: { group: this.group, ...what } }));
   }
 
   select(block, tell = true) {
@@ -225,7 +206,7 @@ class BlockMap {
     if (event.type === "pointerdown") this.timeline.setPointerCapture(event.pointerId);
     const box = this.timeline.getBoundingClientRect();
     const share = (event.clientX - box.left) / box.width;
-    if (this.group) this.drive({ share });
+    if (this.group) drive(this.group, { share });
     else this.later(share * (this.history.T - 1));
   }
 
@@ -301,7 +282,7 @@ class BlockMap {
   act(name) {
     const { history, painter } = this;
     const steps = { first: 0, back: history.frame - 1, next: history.frame + 1, last: history.T - 1 };
-    if (this.group && (name in steps || name === "play")) this.drive({ act: name });
+    if (this.group && (name in steps || name === "play")) drive(this.group, { act: name });
     else if (name in steps) {
       this.player.pause(false);
       this.seek(steps[name]);

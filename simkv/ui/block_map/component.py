@@ -28,7 +28,7 @@ _MAP = st.components.v2.component(
     "simkv_block_map",
     html=_text("block_map.html"),
     css=_text("block_map.css"),
-    js=_text("history.js", "painter.js", "timeline.js", "player.js", "sharing.js", "block_map.js"),
+    js=_text("history.js", "painter.js", "timeline.js", "player.js", "sharing.js", "linked.js", "block_map.js"),
 )
 
 _SCRUB = st.components.v2.component("simkv_scrub", html=_text("scrub.html"), css=_text("scrub.css"), js=_text("scrub.js"))

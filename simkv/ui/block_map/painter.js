@@ -6,6 +6,10 @@ const PALETTES = {
 const TINT = 0.35;
 const CELL_SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
 const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+const luminance = (css) => {
+  const [r, g, b] = css.startsWith("#") ? rgb(css) : (css.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
+  return 0.3 * r + 0.59 * g + 0.11 * b;
+};
 const pack = ([r, g, b]) => (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
 
 class Painter {

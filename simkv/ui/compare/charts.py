@@ -87,7 +87,7 @@ def latencies(sides: Sequence[Side]) -> None:
             f.add_trace(Scatter(x=np.maximum(x, 1e-4), y=y, name=side.name, mode="lines", line=line, showlegend=col == 1), row=1, col=col)
     f.update_xaxes(type="log", ticksuffix=" s")
     f.update_yaxes(tickformat=".0%", range=[0, 1.02])
-    _look(f, 340)
+    _look(f, 350)
     st.caption("Share of requests (left) and of output tokens (right) that are at most so late. Seconds are a model, decisions are exact.")
     st.plotly_chart(f, width="stretch", key="compare_latencies", alt="Distributions of time to first token and of inter-token gaps")
 
@@ -98,5 +98,5 @@ def _gaps(values: F8) -> list[float | None]:
 
 def _look(figure: Any, height: int) -> None:
     figure.update_layout(
-        height=height, margin={"l": 10, "r": 10, "t": 34, "b": 10}, legend={"orientation": "h", "y": 1.16}, hovermode="x unified"
+        height=height, margin={"l": 10, "r": 10, "t": 44, "b": 10}, legend={"orientation": "h", "y": 1.2}, hovermode="x unified"
     )

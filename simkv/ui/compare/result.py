@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from simkv.comparison import Comparison, words
+from simkv.comparison import Comparison, Explanation, words
 from simkv.comparison.causes import (
     CACHING_OFF,
     CLEARED,
@@ -110,7 +110,15 @@ def _causes(comparison: Comparison) -> None:
         "Prompt tokens that one side found cached at a request's first admission and the other did not, by what became of them on"
         " the side that missed them. The rows of a pair add up to the difference of its cached prompt tokens."
     )
-    st.dataframe(rows, hide_index=True, alt="Cached prompt tokens that differ, by cause")
+    number = st.column_config.NumberColumn(format="localized")
+    shape = {"tokens": number, "requests": number}
+    st.dataframe(rows, hide_index=True, column_config=shape, alt="Cached prompt tokens that differ, by cause")
+    for e in comparison.explanations:
+        if e.largest:
+            st.markdown(f"**{e.names[1]} against {e.names[0]}**, the requests that differ most")
+            columns = largest(e)
+            shape = {name: number for name in columns if name.startswith(("prompt", "cached"))}
+            st.dataframe(columns, hide_index=True, height=245, column_config=shape, alt="Requests whose cached tokens differ most")
 
 
 def causes(comparison: Comparison) -> dict[str, list[Any]]:
@@ -122,6 +130,17 @@ def causes(comparison: Comparison) -> dict[str, list[Any]]:
             for column, cell in zip(out.values(), cells, strict=True):
                 column.append(cell)
     return out
+
+
+def largest(e: Explanation) -> dict[str, list[Any]]:
+    """The requests of a pair that differ most, as columns."""
+    return {
+        "request": [d.request for d in e.largest],
+        "prompt tokens": [d.prompt_tokens for d in e.largest],
+        f"cached in {e.names[0]}": [d.cached[0] for d in e.largest],
+        f"cached in {e.names[1]}": [d.cached[1] for d in e.largest],
+        "because": [d.why for d in e.largest],
+    }
 
 
 def settings(comparison: Comparison) -> dict[str, list[str]]:
