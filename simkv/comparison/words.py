@@ -10,7 +10,7 @@ from simkv.replay import Run
 def pool(run: Run) -> str:
     """How much KV cache a run has: comparable over block sizes and engines."""
     r = run.resolved
-    return f"{(r.num_gpu_blocks - 1) * r.block_size:,} tokens of KV cache in blocks of {r.block_size:,}"
+    return f"{(r.num_gpu_blocks - 1) * r.block_size:,} KV tokens in blocks of {r.block_size:,}"
 
 
 def value(metric: Metric, given: float | None, none: str = text.NO_DATA) -> str:

@@ -48,7 +48,7 @@ def link_to_explore(settings: Settings) -> None:
 def _link(page: str, parameters: dict[str, str], label: str) -> None:
     """A whole new page load: Streamlit's own ways to another page drop what the address says of the controls of this one."""
     address = escape(f"{page}?{urlencode(parameters)}" if parameters else page, quote=True)
-    st.html(f'<a class="way" href="{address}" target="_self">{escape(label)}</a>')
+    st.html(f'<a class="way" href="{address}" target="_self">{escape(label)}</a>', width="content")
 
 
 def control_values(settings: Settings) -> dict[str, str] | None:

@@ -70,7 +70,7 @@ def test_the_sides_of_the_address_are_shown() -> None:
     said = read(app)
     assert "num_gpu_blocks = 4000" in said
     assert "enable_prefix_caching = false, max_num_seqs = 4" in said
-    assert "C finds only 0.0 % of prompt tokens cached" in said
+    assert ":green-badge[**C**] **finds only 0.0 % of prompt tokens cached" in said
     assert "No difference: A and D make the same decisions" in said
     assert param(app, "b") == "num_gpu_blocks=4000"
 
@@ -105,7 +105,7 @@ def test_another_engine_gets_the_same_memory() -> None:
     assert not app.exception
     assert param(app, "b") == "engine=vllm-v0"
     captions = [str(c.value) for c in app.caption]
-    assert any("vLLM V0 0.2.7, 6,400 tokens of KV cache in blocks of 16" in c for c in captions)
+    assert any("vLLM V0 0.2.7, 6,400 KV tokens in blocks of 16" in c for c in captions)
 
 
 @pytest.mark.parametrize("text", ["nonsense", "engine=tgi", "block_size=0", "no_such=3", "block_size=x", "<img src=x onerror=alert(1)>"])

@@ -25,7 +25,7 @@ from simkv.comparison.report import html_report
 from simkv.plain import to_json
 from simkv.ui import engine_form, navigation, text
 from simkv.ui.compare import charts, figures, maps
-from simkv.ui.compare.sides import COLOURS
+from simkv.ui.compare.sides import COLOURS, Place
 from simkv.ui.shown import Shown
 
 TABS = ("Figures", "Hit rate over time", "Latency distributions", "Where hits differ", "Settings")
@@ -48,22 +48,23 @@ def sentences(comparison: Comparison) -> None:
     """The answer, on top of the page: why each side differs from A, the first sentence standing out."""
     with st.container(key="answers"):
         for e in comparison.explanations:
-            first, dot, rest = e.sentence.partition(". ")
+            first, dot, rest = e.sentence.removeprefix(f"{e.names[1]} ").partition(". ")
             said = f"**{text.plain(first + dot.strip(), 600)}** {text.plain(rest, 600)}"
             where = f"  \n:small[:gray[{text.plain(e.parting.sentence, 400)}]]" if e.parting is not None else ""
             st.markdown(f":{COLOURS[e.names[1]]}-badge[**{e.names[1]}**] {said}{where}")
 
 
-def cards(comparison: Comparison, places: Sequence[Any]) -> None:
+def cards(comparison: Comparison, places: Sequence[Place]) -> None:
     """The most important figures on every side's card."""
     rows = {row.metric.key: row for row in comparison.rows}
     for i, (side, place) in enumerate(zip(comparison.sides, places, strict=False)):
         r = side.run.resolved
         engine = engine_form.TITLES.get(r.engine, r.engine)
         told = [f"{rows[k].metric.title} **{words.value(rows[k].metric, rows[k].values[i])}**" for k in _CARD if k in rows]
-        with place:
+        with place.figures:
             st.caption(f"{engine} {r.version}, {words.pool(side.run)}")
             st.markdown("  \n".join(told))
+        with place.row:
             navigation.link_to_explore(side.run.settings)
 
 

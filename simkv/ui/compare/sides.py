@@ -22,6 +22,14 @@ _TEXTS, _EDITION = "_compare_texts", "_compare_edition"
 _FIRST = ("block_size", "page_size", TOKENS, "kv_cache_dtype", "gpu", "max_num_seqs", "max_running_requests", "enable_prefix_caching")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where on a side's card its figures go, and the row of its buttons."""
+
+    figures: Any
+    row: Any
+
+
 def opening() -> list[str]:
     """What the page compares before anybody has asked: two engines, and twice the tokens in the same memory.
 
@@ -67,20 +75,23 @@ def write_url(now: list[str]) -> None:
             st.query_params[name] = value
 
 
-def draw(base: Settings) -> tuple[list[str], list[Any]]:
-    """Draw the cards. Returns the texts of B, C, D and for every side, A first, the place for its figures."""
+def draw(base: Settings) -> tuple[list[str], list[Place]]:
+    """Draw the cards. Returns the texts of B, C, D and for every side, A first, its places."""
     now = texts()
-    places, said = [], []
+    places: list[Place] = []
+    said: list[str] = []
     columns = st.columns([3] * (1 + len(now)) + [1] * (len(now) < len(PARAMETERS)), gap="small")
     with columns[0].container(border=True, height="stretch", key="card.A"):
         st.markdown(f"{_badge('A')} {engine_form.TITLES.get(base.engine, base.engine)} as in the left column")
-        places.append(st.container(gap=None))
+        places.append(Place(st.container(gap=None), st.container(horizontal=True, vertical_alignment="center")))
     for i, given in enumerate(now):
         with columns[1 + i].container(border=True, height="stretch", key=f"card.{NAMES[1 + i]}"):
-            title, place = st.container(), st.container(gap=None)
-            said.append(_card(i, given, base))
+            title, figures = st.container(), st.container(gap=None)
+            row = st.container(horizontal=True, gap="small", vertical_alignment="center")
+            with row:
+                said.append(_card(i, given, base))
             title.markdown(f"{_badge(NAMES[1 + i])} {_words(said[-1], base)}")
-            places.append(place)
+            places.append(Place(figures, row))
     if len(now) < len(PARAMETERS):
         with columns[-1].container(height="stretch", vertical_alignment="center"):
             st.button("Add", icon=":material/add:", on_click=_add, help="One more side", key="add_side")
@@ -96,11 +107,10 @@ def _badge(name: str) -> str:
 def _card(i: int, given: str, base: Settings) -> str:
     """One side's controls, a click away; returns what they say now."""
     name = NAMES[1 + i]
-    with st.container(horizontal=True, gap="small"):
-        with st.popover("Change", help=f"Engine and settings of {name}"):
-            said = _controls(i, given, base)
-        if len(texts()) > 1:
-            st.button("Remove", on_click=_remove, args=(i,), help=f"Leave {name} out", key=f"away.{i}", type="tertiary")
+    with st.popover("Change", help=f"Engine and settings of {name}"):
+        said = _controls(i, given, base)
+    if len(texts()) > 1:
+        st.button("Remove", on_click=_remove, args=(i,), help=f"Leave {name} out", key=f"away.{i}", type="tertiary")
     return said
 
 

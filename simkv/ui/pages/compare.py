@@ -83,7 +83,7 @@ def _want(key: tuple[str, ...]) -> None:
     st.session_state[_WANTED] = key
 
 
-def _show(asked: jobs.Asked, found: Sequence[Job], top: Any, places: Sequence[Any], source: str) -> None:
+def _show(asked: jobs.Asked, found: Sequence[Job], top: Any, places: Sequence[sides.Place], source: str) -> None:
     """The comparison of the sides that there are; an error stands above the last good one."""
     failed = next(((c, j) for c, j in zip(asked.choices, found, strict=False) if j.error is not None), None)
     if failed is not None:
@@ -107,7 +107,7 @@ def _show(asked: jobs.Asked, found: Sequence[Job], top: Any, places: Sequence[An
     _draw(last[1], last[2], top, places, source)
 
 
-def _draw(comparison: Comparison, shown: Sequence[Shown], top: Any, places: Sequence[Any], source: str) -> None:
+def _draw(comparison: Comparison, shown: Sequence[Shown], top: Any, places: Sequence[sides.Place], source: str) -> None:
     if top is not None:
         with top:
             result.sentences(comparison)
@@ -122,7 +122,7 @@ def _problem(problem: SimkvError, top: Any) -> None:
     _stale(None, (), "Below is the last good comparison, with other settings.")
 
 
-def _stale(top: Any, places: Sequence[Any], note: str) -> None:
+def _stale(top: Any, places: Sequence[sides.Place], note: str) -> None:
     """The last comparison, greyed; nothing if there is none yet."""
     last = st.session_state.get(_LAST)
     if last is None:
