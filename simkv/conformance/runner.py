@@ -15,7 +15,7 @@ from simkv.errors import InputError, SimkvError
 INPUTS = (".input.json", ".input.json.gz")
 LOGS = (".log.jsonl", ".log.jsonl.gz")
 SGLANG_INPUTS = (".workload.json", ".workload.json.gz")
-SGLANG_LOGS = tuple(f".{tree}.jsonl{gz}" for tree in ("python", "rust", "legacy") for gz in ("", ".gz"))
+SGLANG_LOGS = tuple(f".{tree}.jsonl{gz}" for tree in ("python", "rust") for gz in ("", ".gz"))
 
 
 def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None = None) -> list[RunResult]:

@@ -3,7 +3,7 @@
 A recording is ``NAME.workload.json[.gz]`` beside ``NAME.python.jsonl[.gz]`` (one record per scheduling pass or cache
 operation: queue order, admissions with their slots, evicted nodes in order, the batch, what finished and was retracted,
 new_token_ratio, queues, sizes, and the whole tree with slots, locks, hit counts, priorities and order of recency).
-``rust`` or ``legacy`` in place of ``python`` names another of SGLang's trees. A log may have only its summary (snapshots = none).
+``rust`` in place of ``python`` says that SGLang's compiled tree was recorded. A log may have only its summary (snapshots = none).
 """
 
 from __future__ import annotations
