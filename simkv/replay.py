@@ -62,6 +62,7 @@ class Run:
     ``resolved`` is the engine's own ``Resolved`` (simkv/engine/contract.py).
     ``steps``, ``gaps`` and ``log`` are in the layouts of simkv/events/layout.py; ``log`` is ``None`` when events were
     off or more than ``max_events`` (then ``notes`` says so).
+    ``host`` has the counters of the host tier by name (simkv/engine/offload/layout.py); ``None`` without one.
     """
 
     workload: Workload
@@ -78,6 +79,7 @@ class Run:
     wall_s: float
     compile_s: float
     notes: tuple[str, ...] = ()
+    host: dict[str, int] | None = None
 
     @cached_property
     def _summary(self) -> dict[str, Any]:
@@ -224,4 +226,5 @@ def _collect(
         wall_s=wall_s,
         compile_s=compile_s,
         notes=tuple(notes),
+        host=getattr(engine, "host_counters", None),
     )

@@ -13,6 +13,7 @@ from simkv.commands.text import NO_DATA, percent, seconds, table, visible, whole
 from simkv.plain import to_json
 
 if TYPE_CHECKING:
+    from simkv.diagnosis.host_report import HostReport
     from simkv.replay import Run
 
 EPILOG = """\
@@ -42,7 +43,10 @@ def add(commands: Any) -> None:
     output = parser.add_argument_group("what to keep")
     output.add_argument("--out", type=Path, metavar="DIR", help="write run.json, requests.csv, metrics.csv and the event log there")
     output.add_argument(
-        "--events", action=argparse.BooleanOptionalAction, default=None, help="record the event log (default: only with --out)"
+        "--events",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="record the event log (default: only with --out or a host tier)",
     )
     output.add_argument("--json", action="store_true", help="the summary as JSON on stdout")
     parser.set_defaults(run=run)
@@ -54,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     gc.disable()  # one run of arrays and then the end of the process: there is nothing to collect
     from simkv.commands.progress import watching
+    from simkv.diagnosis.host_report import has_host_tier, host_report
     from simkv.metrics.waste import waste
     from simkv.replay import replay
     from simkv.run_folder import check_target, save_run
@@ -64,10 +69,12 @@ def run(args: argparse.Namespace) -> int:
     workload = source.open_source(args)
     load_s = time.perf_counter() - started
     settings = source.settings_for(args, workload)
-    events = args.out is not None if args.events is None else args.events
+    # What a host tier holds over time is known from the log alone.
+    events = args.out is not None or has_host_tier(settings, workload) if args.events is None else args.events
     with watching() as watch:
         result = replay(workload, settings, events=events, progress=watch)
-    summary = {**result.summary(), "load_s": load_s, "compile_s": result.compile_s}
+    host = host_report(result)
+    summary = {**result.summary(), **(host.summary() if host else {}), "load_s": load_s, "compile_s": result.compile_s}
     memory = waste(result)
     summary["kv_memory"] = memory.shares() if memory is not None else None
     if args.out is not None:
@@ -75,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json(summary))
     else:
-        print(visible(report(result, summary)))
+        print(visible(report(result, summary, host)))
         if args.out is not None:
             print(f"\nKept in {args.out}." + _next_step(args.out) * (result.log is not None))
     if watch.interrupted:
@@ -91,7 +98,7 @@ def _next_step(folder: Path) -> str:
     return f" The event log for other programs: simkv export {folder} --format parquet --out events.parquet"
 
 
-def report(result: Run, summary: dict[str, Any]) -> str:
+def report(result: Run, summary: dict[str, Any], host: HostReport | None = None) -> str:
     """The summary for people: one sentence, then figures with their units and definitions."""
     s, r = summary, result.resolved
     timed = result.workload.time_unit == "seconds"
@@ -123,16 +130,18 @@ def report(result: Run, summary: dict[str, Any]) -> str:
     if s.get("kv_memory"):
         others = ", ".join(f"{name} {percent(share)}" for name, share in s["kv_memory"].items() if name != "states")
         rows.append(("token states", percent(s["kv_memory"]["states"]), f"of the KV memory, mean over time; {others}"))
+    rows += host.rows() if host is not None else []
     lines += ["", table(rows)]
     if timed:
         names = (("queue_s", "queue"), ("ttft_s", "time to first token"), ("itl_s", "inter-token latency"), ("e2e_s", "end to end"))
         latencies = [(title, *(seconds(s[key][p]) for p in ("p50", "p95", "p99"))) for key, title in names if key in s]
         lines += ["", table(latencies, ("latency (model)", "p50", "p95", "p99"))]
     read = result.workload.report
-    notes = [*result.notes, *read.notes, *r.notes]
+    notes = [*result.notes, *(host.warnings if host is not None else ()), *read.notes, *r.notes]
     if read.dropped:
         notes.insert(0, f"{whole(read.dropped)} of {whole(read.rows)} rows were dropped as unusable: {'; '.join(read.first_dropped)}")
     lines += ["", *(f"- {note}" for note in notes)] if notes else []
     if timed:
-        lines += ["", "Decisions are exact, seconds are a model:", *(f"- {note}" for note in result.step_time.assumptions)]
+        link = host.break_even.link.assumptions if host is not None else ()
+        lines += ["", "Decisions are exact, seconds are a model:", *(f"- {note}" for note in (*result.step_time.assumptions, *link))]
     return "\n".join(lines)

@@ -101,7 +101,7 @@ def shorter_than_a_prompt(tier: Tier, num_prompt: I4) -> str | None:
     if tier.connector == NATIVE and min(longest, tier.max_num_batched_tokens) // tier.chunk_tokens > tier.chunks:
         why = "an offer larger than the tier is never stored but is made again in every step"
     else:
-        why = "its end pushes out its own beginning, and a prompt is found from its beginning only"
+        why = "the end of such a prompt pushes out its own beginning, without which the rest is never found"
     return f"{these}: {why}. Raise kv_offloading_size to at least {need / max(tier.chunks, 1):,.1f} times what it is."
 
 

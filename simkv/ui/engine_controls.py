@@ -9,7 +9,7 @@ import streamlit as st
 from simkv.engine.profiles import profiles
 from simkv.hardware import gpus, models
 from simkv.settings import ENGINES, EngineSettings, Settings
-from simkv.ui import engine_form
+from simkv.ui import engine_form, sidebar_offload
 from simkv.ui import recorded as recorded_settings
 from simkv.ui.recorded import with_value
 
@@ -34,6 +34,7 @@ CONTROLS: dict[str, Any] = {
     "policy": "fcfs",
     "watermark": 0.0,
     "engine_version": EngineSettings().engine_version,
+    **sidebar_offload.CONTROLS,
 }
 """vLLM's controls by name, with what they say before anybody has touched them."""
 
@@ -77,6 +78,8 @@ def _vllm(source: str, recorded: dict[str, Any]) -> EngineSettings:
         changes[name] = st.number_input(name, 1, most, CONTROLS[name], key=name, bind=BIND, placeholder="vLLM's default")
     with st.expander("More"):
         changes.update(_more(told))
+    with st.expander("Host tier"):
+        changes.update(sidebar_offload.draw({name: told[name] for name in sidebar_offload.CONTROLS if name in told}))
     return EngineSettings.from_mapping({**recorded, **changes})
 
 

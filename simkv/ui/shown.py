@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simkv.diagnosis.host_report import HostReport, host_report
 from simkv.diagnosis.why import KeyHistory, Miss, why_missed
 from simkv.events.folds.block_map import BlockHistory, block_history, encode
 from simkv.events.folds.pool import PoolFold, PoolState
@@ -86,7 +87,12 @@ class Shown:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The command line's figures."""
-        return self.run.summary()
+        return {**self.run.summary(), **(self.host.summary() if self.host is not None else {})}
+
+    @cached_property
+    def host(self) -> HostReport | None:
+        """What the host tier did; ``None`` without one."""
+        return host_report(self.run)
 
     @property
     def counted_hit_rate(self) -> float:
@@ -184,6 +190,7 @@ class Shown:
             status=run.status,
             end_s=float(run.steps["end"][-1]) if len(run.steps) else math.nan,
             time_unit=self.time_unit,
+            from_host=self.host.external_hits if self.host is not None else None,
             moved=run.resolved.engine == "contiguous",
         )
 

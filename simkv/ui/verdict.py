@@ -27,6 +27,7 @@ class Story:
         has_content: whether the source says which prompts share tokens.
         status: ``complete``, ``partial`` or ``stalled``.
         end_s: simulated end.
+        from_host: prompt tokens that came from the host tier at first admission; ``None`` without one.
     """
 
     requests: int
@@ -49,6 +50,7 @@ class Story:
     end_s: float = math.nan
     time_unit: str = "seconds"
     moved: bool = False
+    from_host: int | None = None
 
     @property
     def hit_rate(self) -> float:
@@ -70,7 +72,7 @@ _WAITING = {
 
 def verdict(story: Story) -> str:
     """One sentence (two where latency is the other half of the story)."""
-    return " ".join(s for s in (_partial(story), _cache(story), _rejected(story), _latency(story)) if s)
+    return " ".join(s for s in (_partial(story), _cache(story), _host(story), _rejected(story), _latency(story)) if s)
 
 
 def _partial(s: Story) -> str:
@@ -104,6 +106,15 @@ def _cache(s: Story) -> str:
         few = f"Only {rate} of prompt tokens" if s.hits else "No prompt token"
         return f"{few} came from the cache, though nothing was evicted: these prompts share next to nothing."
     return f"{rate} of prompt tokens came from the cache and nothing was evicted: {pool} holds every prefix."
+
+
+def _host(s: Story) -> str:
+    if s.from_host is None or not s.prompt_tokens or not s.has_content:
+        return ""
+    if not s.from_host:
+        return "Nothing came from the host tier."
+    found = text.percent((s.hits + s.from_host) / s.prompt_tokens)
+    return f"The host tier gave back another {text.percent(s.from_host / s.prompt_tokens)}: {found} were not computed."
 
 
 def _rejected(s: Story) -> str:

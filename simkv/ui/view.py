@@ -14,10 +14,10 @@ from simkv.ui.block_map.component import block_map, show_on_map
 from simkv.ui.cursor import MAP_KEY, TAB_KEY, Cursor, cursor, follow, from_map
 from simkv.ui.facts.component import facts
 from simkv.ui.shown import Shown
-from simkv.ui.tabs import block_tables, blocks, events, free_queue, hit_rate, memory, prefix_tree, requests
+from simkv.ui.tabs import block_tables, blocks, events, free_queue, hit_rate, host_tier, memory, prefix_tree, requests
 from simkv.ui.verdict import verdict
 
-TABS = ("Free queue", "Block tables", "Prefix tree", "Events", "Hit rate over time", "KV memory", "Requests", "All blocks")
+TABS = ("Free queue", "Block tables", "Prefix tree", "Events", "Hit rate over time", "KV memory", "Host tier", "Requests", "All blocks")
 
 
 QUEUE_TITLES = {"contiguous": "Free cells", "sglang": "Taken next: head of the free list"}
@@ -122,6 +122,8 @@ def _tabs(shown: Shown, here: Cursor) -> None:
                 memory.draw(shown, here.step)
             elif name == "Requests":
                 requests.draw(shown)
+            elif name == "Host tier":
+                host_tier.draw(shown, here.step)
             elif state is None or log is None:
                 st.info("Needs the event log, which this run was too big to keep. Limit the requests.")
             elif name == "Free queue":

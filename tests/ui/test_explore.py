@@ -167,7 +167,9 @@ def test_dropped_rows_and_the_model_of_seconds_are_told() -> None:
     assert any("fixed part" in t for t in told[told.index("Decisions are exact, seconds are a model:") :])
 
 
-@pytest.mark.parametrize("tab", ["Free queue", "Block tables", "Events", "Hit rate over time", "KV memory", "Requests", "All blocks"])
+@pytest.mark.parametrize(
+    "tab", ["Free queue", "Block tables", "Events", "Hit rate over time", "KV memory", "Host tier", "Requests", "All blocks"]
+)
 def test_every_tab_draws(tab: str) -> None:
     app = open_app(**SMALL, tab=tab)
     assert not app.error

@@ -71,3 +71,10 @@ def test_no_figure_is_ever_nan() -> None:
         {"ttft_p95_s": math.nan},
     ):
         assert "nan" not in told(**changes)
+
+
+def test_what_the_host_tier_gave_back_is_a_sentence_of_its_own() -> None:
+    assert "host" not in told()
+    assert told(from_host=0).endswith(" Nothing came from the host tier.")
+    assert told(from_host=3_012_000).endswith(" The host tier gave back another 25.1 %: 43.8 % were not computed.")
+    assert "host" not in told(from_host=5, has_content=False)

@@ -40,6 +40,28 @@ requests in the holding queue; ``ended``: finished since the last schedule(); ``
 device blocks that loads write to; ``jobs``: transfers the connector waits for; ``fenced``: of those, stores whose request has
 ended; ``scheduled``, ``processed``: steps with work, for deferred frees."""
 
+HOST_STATISTICS = (
+    "requests",
+    "queries",
+    "hits",
+    "recompute_requests",
+    "recompute_queries",
+    "recompute_hits",
+    "lookups",
+    "postponed",
+    "loads",
+    "load_blocks",
+    "stores",
+    "store_blocks",
+    "stored",
+    "refused",
+    "skipped",
+    "removed",
+    "flushed",
+    "resets",
+)
+"""Those of them that count what happened."""
+
 HOST_REQUEST = record(
     i8="first_chunk",
     i4="loading slot prefilling last_step local external next_chunk jobs book generation used signaled gone"

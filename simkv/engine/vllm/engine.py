@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from simkv.engine.contract import CRASHED, DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
 from simkv.engine.offload.grow import more_slots
+from simkv.engine.offload.layout import HOST_STATISTICS
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.engine.vllm.state import build, empty
@@ -80,6 +81,12 @@ class VllmEngine:
     def gaps(self) -> npt.NDArray[np.void]:
         """GAP rows so far."""
         return self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
+
+    @property
+    def host_counters(self) -> dict[str, int] | None:
+        """Statistics of the host tier by name (HOST_STATISTICS); ``None`` without one."""
+        host = self.state.host
+        return None if host is None else {name: int(host.counters[name][0]) for name in HOST_STATISTICS}
 
     def event_log(self) -> EventLog | None:
         """The log so far (views, no copies); ``None`` if it is off or was dropped."""
