@@ -40,7 +40,7 @@ def test_recorded_run_is_exact(path: Path) -> None:
 
 
 def test_they_hold_what_their_list_says() -> None:
-    assert len(INPUTS) == 14
+    assert len(INPUTS) == 18
     config = {name_of(p)[:2]: json.loads(p.read_text())["config"] for p in INPUTS}
     steps = {name_of(p)[:2]: [r for r in records_of(p) if r["ev"] == "step"] for p in INPUTS}
     assert {c["page_size"] for c in config.values()} >= {1, 2, 4, 16}
@@ -53,6 +53,9 @@ def test_they_hold_what_their_list_says() -> None:
         assert sum(len(s.get("retracted", [])) for s in steps[name]) >= least
         assert config[name]["page_size"] == 16
     assert config["07"]["chunked_prefill_size"] % 16
+    assert sum(len(s.get("retracted", [])) for s in steps["15"] if s["kind"] == "prefill") == 4
+    assert [config[name]["disable_radix_cache"] for name in ("16", "17")] == [True, True]
+    assert config["18"]["prefill_max_requests"] == max(len(s.get("admitted", [])) for s in steps["18"]) == 1
     for name in ("13", "14"):
         assert max(len(s.get("queue_order", [])) for s in steps[name]) > 128
 
