@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simkv.engine.sglang.compiled import kernel
 from simkv.engine.sglang.layout import ABORTED, NONE, ROOT, RUNNING, WAITING
-from simkv.engine.sglang.log import emit
+from simkv.engine.sglang.life import release
+from simkv.engine.sglang.log import emit, emit_pages
 from simkv.engine.sglang.output import end_request
 from simkv.engine.sglang.queue import remove_waiting
 from simkv.events import layout as ev
@@ -12,8 +15,17 @@ from simkv.events import layout as ev
 
 @kernel
 def abort(e, cfg, c, r):
-    """A waiting request leaves at once; a running one ends with its next token, and the tree keeps what it computed."""
+    """A waiting request leaves at once, one in chunks before its next chunk; a running one ends with its next token.
+
+    The tree keeps what a running one computed.
+    """
     req = e.reqs[r]
+    if r == c.chunked:
+        release(e, cfg, c, r, False)
+        c.chunked = NONE
+        end_request(e, cfg, c, r, ABORTED)
+        c.aborted += 1
+        return
     if req.status == WAITING:
         remove_waiting(e, c, r)
         end_request(e, cfg, c, r, ABORTED)
@@ -47,6 +59,15 @@ def flush_cache(e, cfg, c):
         if cfg.log:
             emit(c, e.log, ev.RESET_FAILED, 0, -1, 0)
         return
-    clear_tree(e, cfg, c)
     if cfg.log:
-        emit(c, e.log, ev.CLEARED, 0, -1, 0)
+        log_flush(e, c)
+    clear_tree(e, cfg, c)
+
+
+@kernel
+def log_flush(e, c):
+    """Every cached page leaves; that the free list is sorted again afterwards, the log does not say."""
+    arena = e.arena[c.arena_half]
+    for n in range(1, c.nodes):
+        emit_pages(e, c, ev.EVICTED, -1, arena, np.int64(e.nodes[n].slots), np.int64(e.nodes[n].pages))
+    emit(c, e.log, ev.CLEARED, 0, -1, 0)

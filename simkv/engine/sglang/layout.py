@@ -30,12 +30,13 @@ def _record(f8: str = "", u8: str = "", i8: str = "", i4: str = "") -> np.dtype[
 CONFIG = _record(
     i8="num_pages page capacity max_running max_prefill chunk prefill_max_requests policy eviction mixed priority low_first"
     " preemption preemption_threshold retract_by_priority caching protected_threshold tlru_threshold tlru_estimate"
-    " checkpoint_mixed max_input row_pages virtual log mode max_events given_order keep_order",
+    " checkpoint_mixed max_input row_pages virtual log mode max_events given_order keep_order reset_ratio",
     f8="ratio_init ratio_min ratio_decay a b c overhead_s flops_per_token flops_per_token_context weight_bytes kv_bytes_per_token"
     " peak_flops bandwidth",
 )
 """Settings as numbers. ``chunk`` and ``prefill_max_requests``: -1 = no limit. ``checkpoint_mixed``: decode rows of a mixed batch
-enter the tree at once, as in the recorded runs; the server leaves that to the end of the request."""
+enter the tree at once, as in the recorded runs; the server leaves that to the end of the request, and with ``reset_ratio`` it
+forgets new_token_ratio whenever it has nothing to do."""
 
 COUNTERS = _record(
     f8="now ratio total_offset current_offset",
@@ -65,7 +66,7 @@ REQUEST = _record(
     u8="root",
     i8="first_run first_image entered arrival_processed priority last_batch",
     i4="num_prompt num_output max_new generated namespace head status slot hit preempted name_rank first_after next_after chained"
-    " ignore_eos prefix extend_end matched committed protected inserted lock last_node middle_chunks keyed deferred link num_images filled"
+    " ignore_eos prefix extend_end matched committed protected inserted lock last_node middle_chunks deferred link num_images filled"
     " to_abort",
 )
 """``max_new``: max_new_tokens after the intake's clip, ``num_output``: tokens it will generate. ``prefix``: tokens computed
@@ -115,7 +116,7 @@ class Engine(NamedTuple):
     stack: np.ndarray  # i4[N + 2] scratch: nodes still to visit
     thrown_back: np.ndarray  # i4[S + 1] requests retracted or preempted in this pass
     states: np.ndarray  # STATE[n + S + 1]
-    keys: np.ndarray  # u8[S, W] chain keys of each running request, for the log
+    keys: np.ndarray  # u8[W] scratch: chain keys for the log
     random: np.ndarray  # u4[625] state of the generator of schedule_policy=random
     log: np.ndarray  # EVENT[L] packed rows (simkv/events/packed.py)
     log_blocks: np.ndarray  # i4[B] blocks of the runs in ``log``

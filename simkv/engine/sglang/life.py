@@ -61,7 +61,6 @@ def release(e, cfg, c, r, keep):
     c.held -= last
     req.slot = NONE
     req.committed = 0
-    req.keyed = 0
 
 
 @kernel

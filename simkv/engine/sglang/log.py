@@ -31,9 +31,7 @@ def log_stored(e, cfg, c, r, row, first, last):
     """Pages ``first … last-1`` of a request's row entered the tree."""
     emit(c, e.log, ev.STORE, 0, r, last)
     req = e.reqs[r]
-    if not req.keyed:
-        block_keys(req, e.runs, e.tokens, e.images, cfg.page, (req.num_prompt + req.num_output) // cfg.page, e.keys[req.slot])
-        req.keyed = 1
+    block_keys(req, e.runs, e.tokens, e.images, cfg.page, last, e.keys)
     for i in range(first, last):
-        emit_key(c, e.log_keys, e.keys[req.slot, i])
+        emit_key(c, e.log_keys, e.keys[i])
     emit_pages(e, c, ev.STORED, r, row, first, last - first)

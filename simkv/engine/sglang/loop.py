@@ -174,6 +174,8 @@ def advance(e, cfg, c, until, pause):
                 return STALLED
             if c.unfinished == 0 and t == np.inf:
                 return DONE
+            if c.unfinished == 0 and cfg.reset_ratio:
+                c.ratio = cfg.ratio_init
             hangs = c.empty_schedules > IDLE_PASSES and c.running == 0
             if hangs and t == np.inf:
                 return STALLED

@@ -52,7 +52,7 @@ def build(
 ) -> tuple[Any, Any, layout.Engine]:
     """``(config, counters, state)``: the CONFIG and COUNTERS records and the arrays; ``None`` for max_events is no limit."""
     n, pages = len(workload), s.capacity // s.page_size
-    rows = max(min(s.max_running_requests, n), 1)
+    rows = max(min(s.max_running_requests, n, pages), 1)
     reqs = requests(workload, s)
     longest = int((reqs["num_prompt"].astype(np.int64) + reqs["num_output"]).max(initial=1))
     width = min(-(-longest // s.page_size) + 2, pages + 2)
@@ -94,7 +94,7 @@ def build(
         stack=np.zeros(pages + 2, i4),
         thrown_back=np.zeros(2 * s.max_running_requests + 1, i4),
         states=layout.zeros(n + s.max_running_requests + 1, layout.STATE),
-        keys=np.empty((rows, width) if log else (1, 1), np.uint64),
+        keys=np.empty(width if log else 1, np.uint64),
         random=np.array(random.Random(s.random_seed).getstate()[1], np.uint32),
         log=empty(first_log, EVENT),
         log_blocks=np.empty(blocks, i4),
@@ -143,6 +143,7 @@ def _config(s: SglangConfig, pages: int, width: int, log: bool, virtual: bool) -
         "max_input": np.iinfo(np.int32).max if s.max_input_len is None else s.max_input_len - 1,
         "row_pages": width,
         "keep_order": s.as_recorded,
+        "reset_ratio": not s.as_recorded,
         "virtual": virtual,
         "log": log,
         "ratio_init": init,
