@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 from simkv.engine.sglang.layout import ABORTED, NONE, ROOT, RUNNING, WAITING
 from simkv.engine.sglang.life import release
 from simkv.engine.sglang.log import emit, emit_pages
@@ -21,14 +21,14 @@ def abort(e, cfg, c, r):
     """
     req = e.reqs[r]
     if r == c.chunked:
-        release(e, cfg, c, r, False)
+        release(e, cfg, c, r)
         c.chunked = NONE
-        end_request(e, cfg, c, r, ABORTED)
+        end_request(e, cfg, c, r, np.int64(ABORTED))
         c.aborted += 1
         return
     if req.status == WAITING:
         remove_waiting(e, c, r)
-        end_request(e, cfg, c, r, ABORTED)
+        end_request(e, cfg, c, r, np.int64(ABORTED))
         c.aborted += 1
     elif req.status == RUNNING:
         req.to_abort = 1
@@ -64,7 +64,7 @@ def flush_cache(e, cfg, c):
     clear_tree(e, cfg, c)
 
 
-@kernel
+@splice
 def log_flush(e, c):
     """Every cached page leaves; that the free list is sorted again afterwards, the log does not say."""
     arena = e.arena[c.arena_half]

@@ -16,7 +16,7 @@ from simkv.engine.sglang.unending import length_without_cache
 from simkv.events import layout as ev
 
 
-@kernel
+@splice
 def limit_for_shorter(e, cfg, c, req):
     """shortest-prefill-first: tokens the chunk in progress may take, so that shorter waiting requests fit beside it; -1 = all."""
     if cfg.policy != SHORTEST_PREFILL or c.rem_chunk < 2 * cfg.page:
@@ -54,7 +54,7 @@ def continue_chunk(e, cfg, c):
         c.chunked = NONE
 
 
-@kernel
+@splice
 def select_length(e, cfg, c, r):
     """Tokens of a waiting request that may be computed in this batch, or -(1 + a refusal)."""
     req = e.reqs[r]
@@ -74,7 +74,7 @@ def select_length(e, cfg, c, r):
     return end - req.prefix if end > req.prefix else -1 - OTHER
 
 
-@kernel
+@splice
 def admit(e, cfg, c, r, n):
     """Commit an admission: lock what was found, take a place in the batch."""
     req = e.reqs[r]

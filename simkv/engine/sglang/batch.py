@@ -18,7 +18,7 @@ def pages_for(cfg, tokens):
     return (tokens + cfg.page - 1) // cfg.page
 
 
-@kernel
+@splice
 def take_row(e, cfg, c, r):
     """A row for an admitted request, with the pages of what was found; a request in chunks has one."""
     req = e.reqs[r]
@@ -62,11 +62,11 @@ def prepare_prefill(e, cfg, c):
 
 
 @kernel
-def decode_fits(e, cfg, c, requests, n):
-    """Whether the next decode step of ``requests[:n]`` finds its pages, after eviction (check_decode_mem)."""
+def decode_fits(e, cfg, c):
+    """Whether the next decode step of all in the running list finds its pages, after eviction (check_decode_mem)."""
     pages = 0
-    for i in range(n):
-        pages += e.reqs[requests[i]].committed % cfg.page == 0
+    for i in range(c.in_running):
+        pages += e.reqs[e.running[i]].committed % cfg.page == 0
     return evict_until(e, cfg, c, pages * cfg.page)
 
 
@@ -98,7 +98,7 @@ def prepare_decode(e, cfg, c):
 @splice
 def mix_decodes(e, cfg, c):
     """Decode the running requests in the prefill batch too, if their pages are there; else they sit out this step."""
-    if c.in_running == 0 or not decode_fits(e, cfg, c, e.running, c.in_running):
+    if c.in_running == 0 or not decode_fits(e, cfg, c):
         return
     first = c.batch_n
     prepare_decode(e, cfg, c)
@@ -109,7 +109,7 @@ def mix_decodes(e, cfg, c):
     c.in_running = 0
 
 
-@kernel
+@splice
 def merge_last_batch(e, cfg, c):
     """The last prefill's unfinished requests join the running list, except the one still in chunks."""
     kept = 0
@@ -127,7 +127,7 @@ def merge_last_batch(e, cfg, c):
     c.in_running += kept
 
 
-@kernel
+@splice
 def drop_finished(e, c):
     kept = 0
     for i in range(c.in_running):

@@ -42,11 +42,9 @@ def checkpoint(e, cfg, c, r, upto):
 
 
 @kernel
-def release(e, cfg, c, r, keep):
-    """The request gives up its row; with ``keep`` the tree takes over what it has computed."""
+def release(e, cfg, c, r):
+    """The request gives up its row: what the tree has stays cached, the rest is free."""
     req = e.reqs[r]
-    if keep:
-        checkpoint(e, cfg, c, r, np.int64(req.committed))
     row = e.rows[req.slot]
     last = (req.committed + cfg.page - 1) // cfg.page
     if cfg.log:
@@ -66,7 +64,7 @@ def release(e, cfg, c, r, keep):
 @kernel
 def throw_back(e, cfg, c, r, others):
     """Release a running request without keeping anything, and make room for ``others`` to go on (release_req)."""
-    release(e, cfg, c, r, False)
+    release(e, cfg, c, r)
     evict_until(e, cfg, c, others * RETRACT_STEPS)
     req = e.reqs[r]
     req.prefix = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.sglang.compiled import inline, kernel
+from simkv.engine.sglang.compiled import inline, kernel, splice
 from simkv.engine.sglang.content import hash_tokens
 from simkv.engine.sglang.layout import NONE, ROOT
 from simkv.engine.vllm.keys import mix
@@ -56,7 +56,7 @@ def find_child(nodes, table, key):
     return np.int64(table[find_place(nodes, table, key)] & LOW)
 
 
-@kernel
+@splice
 def leave(nodes, table, n):
     """Take a node out of the table; later entries of its probe chain move up."""
     mask = table.size - 1
@@ -106,7 +106,7 @@ def append_child(nodes, parent, n):
     p.children += 1
 
 
-@kernel
+@splice
 def remove_child(nodes, n):
     node = nodes[n]
     p = nodes[node.parent]
@@ -121,7 +121,7 @@ def remove_child(nodes, n):
     p.children -= 1
 
 
-@kernel
+@splice
 def take_place(nodes, n, of):
     """Node ``n`` stands in the list of children where ``of`` stood."""
     old, node = nodes[of], nodes[n]
@@ -139,7 +139,7 @@ def take_place(nodes, n, of):
         p.last = n
 
 
-@kernel
+@splice
 def drop_node(e, c, n):
     """A childless node leaves the tree; its parent is returned."""
     parent = np.int64(e.nodes[n].parent)

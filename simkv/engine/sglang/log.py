@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simkv.engine.sglang.compiled import kernel
+import numpy as np
+
+from simkv.engine.sglang.compiled import inline, kernel, splice
 from simkv.engine.vllm.keys import block_keys
 from simkv.engine.vllm.pool import emit, emit_key, emit_run
 from simkv.events import layout as ev
@@ -10,9 +12,14 @@ from simkv.events import layout as ev
 __all__ = ["emit", "emit_evicted", "emit_pages", "log_stored"]
 
 
-@kernel
+@inline
 def emit_pages(e, c, kind, r, pages, first, n):
     """One row for each of ``pages[first : first + n]``."""
+    write_pages(e, c, np.int64(kind), np.int64(r), pages, np.int64(first), np.int64(n))
+
+
+@kernel
+def write_pages(e, c, kind, r, pages, first, n):
     for i in range(n):
         e.log_blocks[c.logged_blocks + i] = pages[first + i]
     emit_run(c, e.log, kind, 0, r, n)
@@ -26,7 +33,7 @@ def emit_evicted(e, cfg, c, first, n):
     emit_run(c, e.log, ev.EVICTED, 0, -1, n)
 
 
-@kernel
+@splice
 def log_stored(e, cfg, c, r, row, first, last):
     """Pages ``first … last-1`` of a request's row entered the tree."""
     emit(c, e.log, ev.STORE, 0, r, last)

@@ -71,7 +71,8 @@ def update(e, cfg, c):
         cadence += take_token(e, cfg, c, r, turn)
         if req.generated >= req.num_output or req.to_abort:
             req.status = ABORTED if req.to_abort else FINISHED
-            release(e, cfg, c, r, True)
+            checkpoint(e, cfg, c, r, np.int64(req.committed))
+            release(e, cfg, c, r)
             ended += 1
             done += not req.to_abort
         elif c.last_kind == PREFILL and (cfg.checkpoint_mixed or not row.decode):
@@ -92,7 +93,7 @@ def update(e, cfg, c):
     return done
 
 
-@kernel
+@splice
 def reject(e, cfg, c, r):
     """The server answers with an error, the queue never sees the request."""
     e.reqs[r].status = REJECTED

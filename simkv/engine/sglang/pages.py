@@ -7,7 +7,7 @@ all calls count as one.
 
 from __future__ import annotations
 
-from simkv.engine.sglang.compiled import inline, kernel
+from simkv.engine.sglang.compiled import inline, kernel, splice
 from simkv.engine.sglang.log import emit_pages
 from simkv.events import layout as ev
 
@@ -83,7 +83,7 @@ def end_group(e, cfg, c):
     c.segments = 0
 
 
-@kernel
+@splice
 def log_group(e, cfg, c):
     """Rows that leave the free list as the group does: put before the head, the last request's pages come first."""
     last = c.segments

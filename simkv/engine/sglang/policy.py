@@ -26,7 +26,7 @@ def known_tokens(req):
     return np.int64(req.num_prompt + req.generated)
 
 
-@kernel
+@splice
 def match_waiting(e, cfg, c, r):
     """Match all of a waiting request's tokens, as a policy does; the match at admission leaves out the last."""
     req = e.reqs[r]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.sglang.budget import MOST_NEW_TOKENS, expected_tokens, reachable
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 from simkv.engine.sglang.layout import RUNNING
 from simkv.engine.sglang.life import throw_back
 
@@ -18,7 +18,7 @@ def less_important(cfg, a, b):
     return a.entered > b.entered
 
 
-@kernel
+@splice
 def sort_by_importance(e, cfg, c):
     """Running requests into ``sorted``, least important first. Returns how many."""
     n = 0
@@ -37,7 +37,10 @@ def sort_by_importance(e, cfg, c):
 
 @kernel
 def preempt_for(e, cfg, c, r):
-    """Throw back as many as make room for the waiting request. Returns whether that was possible."""
+    """Throw back as many as make room for the waiting request. Returns whether that was possible.
+
+    SGLang puts them into the queue again in the order of a set, which is no order; here it is that of the running list.
+    """
     req = e.reqs[r]
     missing = req.filled - req.prefix + min(req.max_new, MOST_NEW_TOKENS) - (reachable(cfg, c) - c.total_offset)
     n = sort_by_importance(e, cfg, c)

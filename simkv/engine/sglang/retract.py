@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.sglang.batch import decode_fits
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 from simkv.engine.sglang.layout import ABORTED
 from simkv.engine.sglang.life import RETRACT_STEPS, throw_back
 from simkv.engine.sglang.output import end_request
@@ -21,7 +21,7 @@ def is_kept_before(cfg, a, b):
     return a.num_prompt < b.num_prompt
 
 
-@kernel
+@splice
 def sort_by_retraction(e, cfg, c):
     """The running list in order of who is kept longest; equals keep their order."""
     for i in range(1, c.in_running):
@@ -33,7 +33,7 @@ def sort_by_retraction(e, cfg, c):
         e.running[k] = r
 
 
-@kernel
+@splice
 def ratio_after(e, c):
     """What share of max_new_tokens is expected to be generated from now on."""
     decoded, most = 0, 0
@@ -48,19 +48,19 @@ def retract(e, cfg, c):
     """Throw back from the end of the list, at least one if two are left, until the next step fits. The last one is aborted."""
     sort_by_retraction(e, cfg, c)
     first = True
-    while c.in_running > 1 and (first or not decode_fits(e, cfg, c, e.running, c.in_running)):
+    while c.in_running > 1 and (first or not decode_fits(e, cfg, c)):
         first = False
         c.in_running -= 1
         r = np.int64(e.running[c.in_running])
-        throw_back(e, cfg, c, r, c.in_running)
+        throw_back(e, cfg, c, r, np.int64(c.in_running))
         e.thrown_back[c.retracted] = r
         c.retracted += 1
-    if c.in_running == 1 and not decode_fits(e, cfg, c, e.running, 1):
+    if c.in_running == 1 and not decode_fits(e, cfg, c):
         r = np.int64(e.running[0])
-        throw_back(e, cfg, c, r, 0)
+        throw_back(e, cfg, c, r, np.int64(0))
         c.preemptions -= 1
         e.reqs[r].preempted -= 1
-        end_request(e, cfg, c, r, ABORTED)
+        end_request(e, cfg, c, r, np.int64(ABORTED))
         c.aborted += 1
         c.in_running = 0
     c.ratio = ratio_after(e, c)

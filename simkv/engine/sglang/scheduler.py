@@ -68,7 +68,7 @@ def decode(e, cfg, c):
     if c.in_running == 0:
         return
     before = c.in_running
-    if decode_fits(e, cfg, c, e.running, c.in_running):
+    if decode_fits(e, cfg, c):
         c.ratio = max(c.ratio - cfg.ratio_decay, cfg.ratio_min)
     else:
         retract(e, cfg, c)

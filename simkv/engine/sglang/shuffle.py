@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 
 N, M = 624, 397
 U = np.uint64
@@ -43,7 +43,7 @@ def below(state, n):
             return x
 
 
-@kernel
+@splice
 def shuffle(e, cfg, c):
     if cfg.given_order:
         for i in range(c.wait_len):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 from simkv.engine.sglang.content import advance_by, common_tokens
 from simkv.engine.sglang.evict import update_leaf
 from simkv.engine.sglang.layout import ROOT
@@ -42,7 +42,7 @@ def split(e, cfg, c, child, pages):
     rest.pages -= pages
     rest.depth += pages
     rest.slots += pages
-    rest.key = child_key(e, cfg, n, 0, np.int64(rest.run), np.int64(rest.at))
+    rest.key = child_key(e, cfg, n, np.int64(0), np.int64(rest.run), np.int64(rest.at))
     enter(e.nodes, e.table, child)
     append_child(e.nodes, n, child)
     rest.stamp = tick(c)
@@ -55,7 +55,7 @@ def match(e, cfg, c, run, namespace, pages):
     """Longest cached prefix of ``pages`` pages of content: ``(pages found, last node)``. Splits where it ends, and touches its path."""
     if pages <= 0 or not cfg.caching:
         return 0, ROOT
-    n, done, at = np.int64(ROOT), 0, 0
+    n, done, at = np.int64(ROOT), 0, np.int64(0)
     while done < pages:
         child = find_child(e.nodes, e.table, child_key(e, cfg, n, namespace, run, at))
         if child == 0:
@@ -89,7 +89,7 @@ def insert(e, cfg, c, r, run, namespace, pages, row, owned, inserted, priority):
     """
     if not cfg.caching:
         return 0, ROOT
-    n, done, at = np.int64(ROOT), 0, 0
+    n, done, at = np.int64(ROOT), 0, np.int64(0)
     while done < pages:
         key = child_key(e, cfg, n, namespace, run, at)
         child = find_child(e.nodes, e.table, key)
@@ -118,7 +118,7 @@ def insert(e, cfg, c, r, run, namespace, pages, row, owned, inserted, priority):
     return known, n
 
 
-@kernel
+@splice
 def adopt(e, cfg, c, r, row, first, last, own, slots):
     """Give back the row's own pages ``own … last-1`` and hold the node's in their place; the node begins at page ``first``."""
     if own >= last:
@@ -132,7 +132,7 @@ def adopt(e, cfg, c, r, row, first, last, own, slots):
         emit_pages(e, c, ev.HIT, r, row, own, last - own)
 
 
-@kernel
+@splice
 def add_leaf(e, cfg, c, r, parent, run, at, namespace, first, last, row, priority):
     """A leaf for pages ``first … last-1`` of the row."""
     room_in_arena(e, c, last - first)
@@ -165,7 +165,7 @@ def add_leaf(e, cfg, c, r, parent, run, at, namespace, first, last, row, priorit
     return n
 
 
-@kernel
+@splice
 def room_in_arena(e, c, n):
     """If the half in use is full, move every node's page ids to the other half, one behind the other."""
     if c.arena_at + n <= e.arena.shape[1]:
@@ -209,7 +209,7 @@ def unlock(e, cfg, c, n):
         x = np.int64(node.parent)
 
 
-@kernel
+@splice
 def unlocked_pages(nodes, n):
     """Pages on the way to ``n`` that are evictable now: what a lock would take away."""
     pages = 0
@@ -221,7 +221,7 @@ def unlocked_pages(nodes, n):
     return pages
 
 
-@kernel
+@splice
 def copy_path(e, c, n, row):
     """Page ids of the whole path to ``n`` into ``row``."""
     arena = e.arena[c.arena_half]

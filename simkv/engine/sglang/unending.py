@@ -6,7 +6,7 @@ Their lengths are known, so it is simulated whether all of them can end, the sho
 from __future__ import annotations
 
 from simkv.engine.sglang.budget import NO_TOKEN, OTHER, ceil_page, reachable
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 from simkv.engine.sglang.policy import known_tokens
 
 KEPT_TOKENS = 1
@@ -41,7 +41,7 @@ def add_sorted(e, c, req):
     add_state(e, c, req, at)
 
 
-@kernel
+@splice
 def collect_states(e, c, req):
     if c.states >= 0:
         add_state(e, c, req, -1)
@@ -54,7 +54,7 @@ def collect_states(e, c, req):
         add_sorted(e, c, e.reqs[e.batch[i].req])
 
 
-@kernel
+@splice
 def length_without_cache(e, cfg, c, r):
     """Tokens of the request that may be computed in this batch, or -(1 + a refusal)."""
     req = e.reqs[r]

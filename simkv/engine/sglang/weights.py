@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.engine.sglang.compiled import kernel
+from simkv.engine.sglang.compiled import kernel, splice
 from simkv.engine.sglang.layout import NONE, ROOT
 from simkv.engine.sglang.queue import waiting_at
 
 
-@kernel
+@splice
 def weigh(e, c):
     """Weights of all ancestors; each node's own requests as a list, in order of the queue."""
     for i in range(c.wait_len - 1, -1, -1):
@@ -36,7 +36,7 @@ def weigh(e, c):
             x = np.int64(node.parent)
 
 
-@kernel
+@splice
 def push_children(e, c, n, depth):
     """The visited children of a node onto the stack, lightest first, the later of equals first. Returns the new depth."""
     begin = depth
