@@ -163,7 +163,7 @@ _LATENCIES: tuple[tuple[str, str, str], ...] = (
     ("e2e", "End to end", "arrival to last token, finished requests"),
 )
 _CACHE = (
-    Metric("hit_rate", "Hit rate", "share", HIGHER, "prompt tokens cached ÷ prompt tokens, at first admissions, whole run"),
+    Metric("hit_rate", "Hit rate", "share", HIGHER, "prompt tokens cached on the GPU ÷ prompt tokens, at first admissions, whole run"),
     Metric("cached_tokens", "Cached prompt tokens", "tokens", HIGHER, "found in the cache at first admissions"),
     Metric("prefill_tokens", "Computed tokens", "tokens", LOWER, "tokens scheduled that are not decode, recomputation included"),
     Metric("evicted_tokens", "Evicted tokens", "tokens", LOWER, "keys that left the prefix cache × tokens per block"),

@@ -79,6 +79,18 @@ def test_the_other_way_round_is_the_others_gain() -> None:
     assert re.search(r"B finds \d+\.\d % of prompt tokens cached, A \d+\.\d % \(\d+\.\d points more, 8 tokens\)", e.sentence)
 
 
+def test_what_came_from_the_host_is_told_apart() -> None:
+    """The tail that 9 usable blocks do not keep lies in host memory in B and comes back from there."""
+    w = traffic([request("first", [shared(25)]), request("filler", 20, 1, 1), request("again", [shared(25)], 1, 2.5)], max_model_len=36)
+    comparison = compared(w, "num_gpu_blocks=10", "kv_offload_num_chunks=64")
+    e = told(comparison)
+    rows = {row.metric.key: row.values for row in comparison.rows}
+    assert rows["host_tokens"] == (None, 8)
+    assert rows["host_hit_rate"] == (None, pytest.approx(8 / (25 + 20 + 9)))
+    assert rows["hit_rate"] == (16 / 70, 16 / 70)
+    assert "From host memory B loads 8 tokens." in e.sentence
+
+
 def test_no_prefix_cache() -> None:
     w = traffic([request("first", [shared(25)]), request("again", [shared(25)], 1, 1)])
     e = told(compared(w, "default", "enable_prefix_caching=false"))

@@ -23,6 +23,7 @@ from simkv.workload.generators import generate
 from simkv.workload.workload import Workload
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
 
 
@@ -131,6 +132,20 @@ def test_what_an_engine_refuses_names_the_side_over_the_last_comparison() -> Non
     assert not app.exception
     assert str(app.error[0].value).startswith("B\\: max")
     assert "last good comparison" in "".join(str(c.value) for c in app.caption)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other"),
+    [("vllm/01_shared_system_prompt.input.json", "enable_prefix_caching=false"), ("sglang/01_*.workload.json", "disable_radix_cache=true")],
+)
+def test_a_recorded_file_is_compared_under_its_own_settings(pattern: str, other: str) -> None:
+    """An upload with settings of its own, timed in steps or not: A is as recorded, B changes one thing."""
+    file = next(GOLDEN.glob(pattern))
+    app = open_page(source="Upload", b=other)
+    app.file_uploader(key="upload").set_value((file.name, file.read_bytes(), "application/json")).run()
+    assert not app.exception
+    assert not app.error, app.error[0].value
+    assert "B computes again because it has no prefix cache" in read(app)
 
 
 def test_cancel_stops_what_is_under_way_and_starts_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
