@@ -23,6 +23,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem aut
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
 th:first-child, td:first-child { text-align: left; }
+td:not(:first-child) { white-space: nowrap; } h2 { font-size: 1.15rem; margin-bottom: 0.3rem; } h2 + p { margin-top: 0; }
 td small, p small { color: var(--soft); } td small { display: block; }
 .better { color: var(--good); } .worse { color: var(--bad); }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColor; } code { overflow-wrap: anywhere; }
@@ -32,14 +33,19 @@ svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColo
 def html_report(comparison: Comparison, source: str = "") -> str:
     """The page. Everything that comes from a file or from people is escaped."""
     sides, w = comparison.sides, comparison.sides[0].run.workload
-    title = f"{source or w.name}: " + " against ".join(s.name for s in sides)
+    names = [s.name for s in sides]
+    title = f"{source or w.name}: " + (" and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0])
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8>",
         "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1><p><small>{len(w):,} requests, each side the same ones. simkv {escape(__version__)}.</small></p>",
         "<ul>" + "".join(_side(s) for s in sides) + "</ul>",
-        *(f"<p><b>{escape(e.names[1])}</b> {escape(e.sentence)}</p>{_parting(e.parting)}" for e in comparison.explanations),
+        *(
+            f"<h2>{escape(e.names[1])} against {escape(e.names[0])}</h2><p>{escape(e.sentence)}</p>{_parting(e.parting)}"
+            for e in comparison.explanations
+        ),
+        "<h2>Figures</h2>",
         _table(comparison),
         _curves(sides) if w.prompts_have_content else "",
         "".join(f"<p><small>{escape(note)}</small></p>" for note in comparison.notes),

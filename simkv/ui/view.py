@@ -9,7 +9,7 @@ import streamlit as st
 
 from simkv import __version__
 from simkv.plain import plain
-from simkv.ui import cards, details, text
+from simkv.ui import cards, details, navigation, text
 from simkv.ui.block_map.component import block_map, show_on_map
 from simkv.ui.cursor import MAP_KEY, TAB_KEY, Cursor, cursor, follow, from_map
 from simkv.ui.facts.component import facts
@@ -155,10 +155,11 @@ def run_json(shown: Shown) -> bytes:
 
 
 def _exports(shown: Shown) -> None:
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
             "run.json", lambda: run_json(shown), "run.json", "application/json", on_click="ignore", help="Settings, version and summary."
         )
         st.download_button(
             "requests.csv", lambda: requests.csv(shown), "requests.csv", "text/csv", on_click="ignore", help="One line a request."
         )
+        navigation.link_to_compare()

@@ -83,7 +83,7 @@ def test_play_and_the_mark_where_they_part(page: Any, app: str) -> None:
 
 def test_the_way_from_explore_and_back(page: Any, app: str) -> None:
     page.goto(f"{app}/?source=Generator&shared_system_prompt.requests=200&memory=blocks&num_gpu_blocks=1500&block_size=32")
-    page.get_by_role("link", name="Compare with other settings").click()
+    page.get_by_role("link", name="Compare with other settings").last.click()
     page.wait_for_url(re.compile(r"/compare\?.*block_size=32"))
     page.get_by_text("1,500 blocks of 32 tokens").first.wait_for()
     page.get_by_role("link", name="Explore this side").first.click()
