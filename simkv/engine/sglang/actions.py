@@ -27,7 +27,7 @@ def abort(e, cfg, c, r):
         c.aborted += 1
         return
     if req.status == WAITING:
-        remove_waiting(e, c, r)
+        remove_waiting(e, cfg, c, r)
         end_request(e, cfg, c, r, np.int64(ABORTED))
         c.aborted += 1
     elif req.status == RUNNING:

@@ -10,7 +10,7 @@ from simkv.engine.sglang.layout import NONE, RUNNING, SHORTEST_PREFILL
 from simkv.engine.sglang.log import emit
 from simkv.engine.sglang.policy import known_tokens, uncached_work
 from simkv.engine.sglang.preempt import preempt_for
-from simkv.engine.sglang.queue import clock, waiting_at
+from simkv.engine.sglang.queue import clock, pages_of, waiting_at
 from simkv.engine.sglang.tree import lock, match, unlocked_pages
 from simkv.engine.sglang.unending import length_without_cache
 from simkv.events import layout as ev
@@ -97,6 +97,7 @@ def admit(e, cfg, c, r, n):
         c.recompute_hits += req.prefix
     req.status = RUNNING
     c.running += 1
+    c.wait_pages -= pages_of(cfg, req)
     if cfg.log:
         emit(c, e.log, ev.ADMITTED if req.preempted == 0 else ev.RESUMED, 0, r, req.prefix)
 

@@ -55,16 +55,16 @@ class SglangEngine:
             self._grow()
 
     def _grow(self) -> None:
-        e, c, need = self.state, self.counters, int(self.counters.need_events)
+        e, c = self.state, self.counters
         if self.config.log and c.events > self.config.max_events:
             self.config.log = 0
             self.log_dropped = True
             e = e._replace(log=empty(1, EVENT), log_blocks=np.zeros(1, np.int32), log_keys=np.zeros(1, np.uint64))
         elif self.config.log:
             e = e._replace(
-                log=_larger(e.log, int(c.logged_rows), need),
-                log_blocks=_larger(e.log_blocks, int(c.logged_blocks), need),
-                log_keys=_larger(e.log_keys, int(c.logged_keys), need),
+                log=_larger(e.log, int(c.logged_rows), int(c.need_rows)),
+                log_blocks=_larger(e.log_blocks, int(c.logged_blocks), int(c.need_blocks)),
+                log_keys=_larger(e.log_keys, int(c.logged_keys), int(c.need_keys)),
             )
         steps = _larger(e.steps, int(c.logged_steps), 1)
         gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))

@@ -35,7 +35,7 @@ def check_integrity(e: Any, cfg: Any, c: Any, locked: list[int] | None = None) -
         locked = [int(r.lock) for r in e.reqs if r.lock >= 0]
     _locks(e, c, order, locked)
     _heap(e, cfg, c, order)
-    _queues(e, c)
+    _queues(e, cfg, c)
     assert 0 <= c.hits <= c.queries, "hits exceed queries"
 
 
@@ -136,9 +136,11 @@ def _heap(e: Any, cfg: Any, c: Any, order: list[int]) -> None:
         assert i == 0 or ranks[(i - 1) // 2] < ranks[i], f"node {n} stands above a better victim"
 
 
-def _queues(e: Any, c: Any) -> None:
+def _queues(e: Any, cfg: Any, c: Any) -> None:
     waiting = e.queue["waiting"][int(c.wait_head) : int(c.wait_head + c.wait_len)].tolist()
     assert sorted(waiting) == np.flatnonzero(e.reqs["status"] == WAITING).tolist(), "the queue is not the waiting requests"
+    pages = sum((int(e.reqs[r].num_prompt) + int(e.reqs[r].generated)) // int(cfg.page) + 1 for r in waiting)
+    assert pages == int(c.wait_pages), "the count of waiting pages is off"
     running = [r for r in e.running[: int(c.in_running)].tolist() if e.reqs[r].status == RUNNING]
     assert len(set(running)) == len(running), "a request runs twice"
     in_use = [int(r.slot) for r in e.reqs if r.slot >= 0]

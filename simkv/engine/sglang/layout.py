@@ -42,7 +42,8 @@ COUNTERS = _record(
     f8="now ratio total_offset current_offset",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys logged_steps logged_gaps"
-    " need_events free cached running wait_len next_arrival next_action timers unfinished phase empty_schedules barren_turns"
+    " need_rows need_blocks need_keys wait_pages free cached running wait_len"
+    " next_arrival next_action timers unfinished phase empty_schedules"
     " free_head free_len pending segments grouped nodes free_node clock evictable protected arena_at arena_half heap_len"
     " victims evicted wait_head free_slots in_running batch_n batch_rows last_kind chunked full rem_input rem_chunk processed"
     " entries touches passes retracted requeued ordered ordered_n failed held states new_chunked batch_held",

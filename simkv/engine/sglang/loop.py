@@ -10,7 +10,7 @@ from simkv.engine.sglang.compiled import entry, inline, kernel, splice
 from simkv.engine.sglang.layout import NO_BATCH, NOT_ARRIVED
 from simkv.engine.sglang.log import emit
 from simkv.engine.sglang.output import reject, update
-from simkv.engine.sglang.queue import clock, enqueue
+from simkv.engine.sglang.queue import clock, enqueue, pages_of
 from simkv.engine.sglang.scheduler import schedule
 from simkv.engine.vllm.queue import due_before, pop_timer
 from simkv.events import layout as ev
@@ -68,7 +68,7 @@ def take_arrivals(e, cfg, c):
             reject(e, cfg, c, r)
             continue
         c.unfinished += 1
-        enqueue(e, c, r)
+        enqueue(e, cfg, c, r)
         if cfg.log:
             emit(c, e.log, ev.ARRIVED, 0, r, 0)
 
@@ -86,24 +86,36 @@ def take_actions(e, cfg, c):
             flush_cache(e, cfg, c)
 
 
-@inline
-def most_events(e, cfg, c):
-    """Upper bound of the events one turn can write: every page changes hands a few times, every request its state."""
-    to_come = e.reqs.size - c.finished - c.aborted - c.rejected - c.unfinished
-    hits = (c.free_slots + 1) * cfg.row_pages
-    return 4 * cfg.num_pages + 2 * (c.held + hits) + 8 * cfg.max_running + 2 * to_come + 2 * e.actions.size + 64
+@kernel
+def due_pages(e, cfg, c):
+    """Pages of the requests that arrive in the next turn, at most."""
+    pages = 0
+    now = clock(cfg, c)
+    r = c.next_arrival
+    while r < e.reqs.size and (e.reqs[r].chained or e.reqs[r].arrive <= now):
+        pages += pages_of(cfg, e.reqs[r])
+        r += 1
+    for i in range(c.timers):
+        pages += pages_of(cfg, e.reqs[e.queue[i].timer])
+    return pages
 
 
 @inline
 def has_room(e, cfg, c):
-    """Whether all logs can take one more turn; else ``c.need_events`` says how many event rows must be free."""
-    c.need_events = 0
+    """Whether all logs can take one more turn; else ``c.need_…`` say how much must be free.
+
+    A row stands for pages in a run: a node evicted or entered, a request admitted, adopted or released (an adoption takes at
+    least one page that was computed). Every page can be allocated, stored, evicted and given back once, and what waits may be
+    found in the cache in full.
+    """
+    c.need_rows = 0
     if cfg.log:
-        need = most_events(e, cfg, c)
-        c.need_events = need
-        if c.logged_rows + need > e.log.size or c.logged_blocks + need > e.log_blocks.size:
+        c.need_rows = 8 * c.nodes + 4 * cfg.num_pages + 32 * cfg.max_running + 2 * e.reqs.size + 2 * e.actions.size + 64
+        c.need_blocks = 6 * cfg.num_pages + 2 * c.held + c.wait_pages + due_pages(e, cfg, c) + 64
+        c.need_keys = 2 * cfg.num_pages + 64
+        if c.logged_rows + c.need_rows > e.log.size or c.logged_blocks + c.need_blocks > e.log_blocks.size:
             return False
-        if c.logged_keys + need > e.log_keys.size or c.events > cfg.max_events:
+        if c.logged_keys + c.need_keys > e.log_keys.size or c.events > cfg.max_events:
             return False
     return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size
 

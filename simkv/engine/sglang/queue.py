@@ -17,8 +17,14 @@ def waiting_at(e, c, i):
     return e.queue[c.wait_head + i].waiting
 
 
+@inline
+def pages_of(cfg, req):
+    """Pages of everything the request knows, rounded up."""
+    return (req.num_prompt + req.generated) // cfg.page + 1
+
+
 @kernel
-def enqueue(e, c, r):
+def enqueue(e, cfg, c, r):
     """Append a new, retracted or preempted request (Scheduler._add_request_to_queue)."""
     if c.wait_head + c.wait_len == e.queue.size:
         for i in range(c.wait_len):
@@ -28,13 +34,14 @@ def enqueue(e, c, r):
     c.wait_len += 1
     req = e.reqs[r]
     req.status = WAITING
+    c.wait_pages += pages_of(cfg, req)
     req.entered = c.entries
     req.arrival_processed = c.processed
     c.entries += 1
 
 
 @kernel
-def remove_waiting(e, c, r):
+def remove_waiting(e, cfg, c, r):
     """Take a request out of the middle of the queue."""
     i = 0
     while i < c.wait_len and e.queue[c.wait_head + i].waiting != r:
@@ -44,3 +51,4 @@ def remove_waiting(e, c, r):
     for k in range(c.wait_head + i, c.wait_head + c.wait_len - 1):
         e.queue[k].waiting = e.queue[k + 1].waiting
     c.wait_len -= 1
+    c.wait_pages -= pages_of(cfg, e.reqs[r])

@@ -26,10 +26,10 @@ def stash_chunk(e, cfg, c):
 
 
 @splice
-def requeue(e, c):
+def requeue(e, cfg, c):
     """Who was thrown back in this pass waits again, behind the others."""
     while c.requeued < c.retracted:
-        enqueue(e, c, np.int64(e.thrown_back[c.requeued]))
+        enqueue(e, cfg, c, np.int64(e.thrown_back[c.requeued]))
         c.requeued += 1
 
 
@@ -50,7 +50,7 @@ def try_prefill(e, cfg, c):
     if c.chunked >= 0:
         continue_chunk(e, cfg, c)
     admitted = scan_waiting(e, cfg, c)
-    requeue(e, c)
+    requeue(e, cfg, c)
     if c.batch_n == 0:
         return 0
     if c.new_chunked >= 0:
@@ -72,7 +72,7 @@ def decode(e, cfg, c):
         c.ratio = max(c.ratio - cfg.ratio_decay, cfg.ratio_min)
     else:
         retract(e, cfg, c)
-        requeue(e, c)
+        requeue(e, cfg, c)
     if c.in_running < before:
         c.full = 0
     prepare_decode(e, cfg, c)

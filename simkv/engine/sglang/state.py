@@ -218,6 +218,6 @@ def _chain(after: npt.NDArray[np.int32], reqs: npt.NDArray[np.void]) -> None:
 def _expected_log(w: Workload, s: SglangConfig) -> tuple[int, int, int]:
     """Rows, blocks in runs and keys to reserve: address space only, pages are used as they are written."""
     pages = int(((w.num_prompt.astype(np.int64) + w.num_output) // s.page_size + 1).sum())
-    first_turn = 8 * (s.capacity // s.page_size) + 16 * s.max_running_requests + 4 * len(w) + (1 << 16)
-    rows = 2 * int(w.num_output.sum()) + 32 * len(w)
-    return rows + first_turn, 4 * pages + first_turn, pages + first_turn
+    pool = s.capacity // s.page_size
+    rows = 2 * int(w.num_output.sum()) + 32 * len(w) + 32 * s.max_running_requests + (1 << 16)
+    return rows + 8 * pool, 5 * pages + 8 * pool + (1 << 16), pages + 2 * pool + (1 << 16)
