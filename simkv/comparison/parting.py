@@ -234,7 +234,8 @@ def _obstacle(run: Run, turn: int, request: int) -> str:
     if running >= r.max_running:
         return seats_taken("its", r.max_running)
     tokens += int(steps["decode"][turn])
-    if tokens >= r.token_budget:
+    smallest = r.block_size if r.engine == "sglang" else 1  # SGLang's chunks are whole pages
+    if tokens + smallest > r.token_budget:
         return f"its step is full with {tokens:,} tokens"
     need = int(r.asked(run.workload)[request]) if hasattr(r, "asked") else int(run.workload.num_prompt[request])
     need = -(-need // r.block_size)
