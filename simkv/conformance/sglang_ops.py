@@ -14,15 +14,20 @@ from simkv.engine.sglang.layout import OPERATION_KINDS
 from simkv.engine.sglang.operations import SglangCache, operation_table
 from simkv.errors import InputError
 from simkv.workload.assemble import codes
+from simkv.workload.rows import kind
 from simkv.workload.workload import RUN, Workload
 
 WITH_TOKENS = ("match", "insert")
+FORMS = "[match or insert, name, [tokens], {extra_key?, cache_salt?, priority?}?], [lock or unlock, name], [evict, tokens] or [reset]"
 
 
 def read_operations(ops: Any, name: str) -> tuple[Workload, np.ndarray, np.ndarray, list[str]]:
     """``(contents, OPERATION[m], content of each operation or -1, names)``. Raises InputError for what is no operation."""
-    if not isinstance(ops, list) or not all(isinstance(op, list) and op and op[0] in OPERATION_KINDS for op in ops):
-        raise InputError("not a list of operations", file=name, field="ops", expected="[kind, …] with kind " + ", ".join(OPERATION_KINDS))
+    if not isinstance(ops, list):
+        raise InputError("not a list of operations", file=name, field="ops", expected="[[kind, …], …]")
+    for i, op in enumerate(ops):
+        if not _is_operation(op):
+            raise InputError(f"found {kind(op)}", file=name, field=f"ops[{i}]", expected=FORMS)
     table = operation_table([OPERATION_KINDS.index(op[0]) for op in ops])
     content_of = np.full(len(ops), -1)
     names: dict[str, int] = {}
@@ -39,6 +44,27 @@ def read_operations(ops: Any, name: str) -> tuple[Workload, np.ndarray, np.ndarr
         elif op[0] != "reset":
             table["name"][i] = names.setdefault(op[1], len(names))
     return _contents(prompts, options, name), table, content_of, list(names)
+
+
+def _is_operation(op: Any) -> bool:
+    if not isinstance(op, list) or not op or op[0] not in OPERATION_KINDS:
+        return False
+    if op[0] in WITH_TOKENS:
+        return len(op) in (3, 4) and isinstance(op[1], str) and _are_tokens(op[2]) and _are_options(op[3] if len(op) == 4 else {})
+    if op[0] == "evict":
+        return len(op) == 2 and type(op[1]) is int and abs(op[1]) < 1 << 31
+    return op[0] == "reset" or (len(op) == 2 and isinstance(op[1], str))
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and all(type(t) is int and 0 <= t < 1 << 31 for t in value)
+
+
+def _are_options(value: Any) -> bool:
+    if not isinstance(value, dict) or not all(isinstance(value.get(k), (str, type(None))) for k in ("extra_key", "cache_salt")):
+        return False
+    priority = value.get("priority", 0)
+    return type(priority) is int and abs(priority) < 1 << 31
 
 
 def _contents(prompts: list[list[int]], options: list[dict[str, Any]], name: str) -> Workload:

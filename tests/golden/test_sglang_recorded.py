@@ -150,3 +150,24 @@ def test_recordings_of_both_engines_are_found(tmp_path: Path) -> None:
         shutil.copy(path, tmp_path)
     results = run_conformance(tmp_path)
     assert [(r.name, r.exact) for r in results] == [("01_branching_fewshot", True), ("01_shared_system_prompt", True)]
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        5,
+        [],
+        ["drop"],
+        ["match", "a"],
+        ["insert", 1, [2]],
+        ["insert", "a", ["x"]],
+        ["evict", "a"],
+        ["lock"],
+        ["match", "a", [1], {"extra_key": 5}],
+    ],
+)
+def test_what_is_no_operation_has_a_place(op: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.workload.json").write_text(json.dumps({"ops": [["insert", "a", [1]], op]}))
+    (tmp_path / "x.python.jsonl").write_text("{}")
+    with pytest.raises(InputError, match=r"ops\[1\]"):
+        check_sglang(tmp_path / "x.workload.json", tmp_path / "x.python.jsonl")

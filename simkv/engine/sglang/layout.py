@@ -45,7 +45,7 @@ COUNTERS = _record(
     " need_rows need_blocks need_keys wait_pages free cached running wait_len"
     " next_arrival next_action timers unfinished phase empty_schedules"
     " free_head free_len pending segments grouped nodes free_node clock evictable protected arena_at arena_half heap_len"
-    " victims evicted wait_head free_slots in_running batch_n batch_rows last_kind chunked full rem_input rem_chunk processed"
+    " victims evicted wait_head free_slots in_running batch_n last_kind chunked full rem_input rem_chunk processed"
     " entries touches passes retracted requeued ordered ordered_n failed held states new_chunked batch_held",
 )
 """``free``: pages no live request holds (in the free list, or cached and unlocked); ``free_len``: the free list alone.
