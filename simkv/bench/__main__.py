@@ -16,7 +16,7 @@ from simkv.bench.whole import Section
 
 def main() -> int:
     """Measure everything and print Markdown. Returns 1 if a total was wrong."""
-    subprocess.run([sys.executable, "-m", "simkv.warm"], check=True)
+    subprocess.run([sys.executable, "-m", "simkv.warm", "all"], check=True)
     ok = _show(whole.mooncake()) & _show(whole.ten_times())
     from simkv.bench import inside, page, radix  # only now: see whole.py
 
