@@ -15,7 +15,13 @@ from tests.workload.samples import FILES
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-RECORDED = {"vllm": "01_shared_system_prompt.*", "vllm_live": "*"}
+RECORDED = {
+    "vllm": "01_shared_system_prompt.*",
+    "vllm_live": "*",
+    "vllm_offload": "n01_*",
+    "sglang": "01_*",
+    "sglang_more": "01_*",
+}
 MOST = "60"
 
 
@@ -39,7 +45,7 @@ def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
     lines = command_lines()
     assert {words[0] for words in lines} >= {"replay", "export", "conformance", "bench", "settings", "traces", "generators", "formats"}
     for words in lines:
-        few = ["--limit", MOST] if words[0] in ("replay", "compare", "bench") else []
+        few = ["--limit", MOST] if words[0] in ("replay", "compare", "bench", "sharing", "waste") else []
         few += ["--repeat", "1"] if words[0] == "bench" else []
         code = main([*words, *few])
         out, err = capsys.readouterr()
