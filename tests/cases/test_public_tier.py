@@ -19,7 +19,7 @@ from simkv.hardware import GB, GIB, kv_bytes_per_token
 from simkv.hardware.host_size import host_size
 from simkv.metrics.tiers import TierRates, tier_rates
 from simkv.replay import replay
-from simkv.settings import EngineSettings
+from simkv.settings import EngineSettings, Settings, SglangSettings
 from tests.engine.hand import VIRTUAL, request, shared, workload
 
 CASES = {c["id"]: c for c in json.loads((Path(__file__).parent / "tier.json").read_text(encoding="utf-8"))["cases"]}
@@ -76,7 +76,8 @@ def test_local_and_external_rates_are_not_added() -> None:
     assert tier_rates(0, 0, 0, 0) == TierRates(None, None, None, None)
 
 
-def test_hit_rate_per_round_of_growing_chats() -> None:
+@pytest.mark.parametrize("settings", [EngineSettings(), SglangSettings(max_total_tokens=100_000)], ids=["vllm", "sglang"])
+def test_hit_rate_per_round_of_growing_chats(settings: Settings) -> None:
     """P-RAD-03: each round sends everything before and as much again, and nothing is evicted."""
     given, right = case("P-RAD-03")
     rounds, clients, grow = given["rounds"], given["clients"], 160
@@ -84,7 +85,7 @@ def test_hit_rate_per_round_of_growing_chats() -> None:
         request(f"c{c}r{r}", [shared((r + 1) * grow, seed=c + 1)], 1, arrive=100 * r + c) for r in range(rounds) for c in range(clients)
     ]
     w = workload(requests, time=VIRTUAL, block_size=16, num_gpu_blocks=clients * rounds * 20, max_model_len=4096)
-    run = replay(w, events=False)
+    run = replay(w, settings, events=False)
     assert run.counters["removed"] == 0
     hit, prompt = run.requests["hit"].reshape(rounds, clients), w.num_prompt.reshape(rounds, clients)
     found = hit.sum(axis=1) / prompt.sum(axis=1)

@@ -47,7 +47,7 @@ def test_a_simple_pool_has_at_least_its_null_block() -> None:
     assert simple_blocks(10 * 2**21, 2**21, 4) == 2
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True, database=None)
 @given(st.integers(2, 10_000), st.integers(1, 1 << 40), st.integers(1, 1 << 24), st.integers(1, 8))
 def test_simple_blocks_do_not_depend_on_the_gpu_pool(gpu_blocks: int, host: int, block: int, world: int) -> None:
     """The engine's formula, with the GPU's pool in it."""
@@ -76,7 +76,7 @@ def test_seconds_are_bytes_over_bandwidth_and_a_fixed_part() -> None:
     assert link.seconds(5e8, 10) == pytest.approx(0.5 + 10 * JOB_S)
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True, database=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1 << 32)), min_size=1, max_size=30))
 def test_transfers_of_one_direction_follow_each_other(jobs: list[tuple[float, int]]) -> None:
     link = Link("x", 1e9, job_s=0.01)
