@@ -12,6 +12,7 @@ from simkv.cli import main
 from simkv.diagnosis.host_report import HostReport, host_report
 from simkv.replay import replay
 from simkv.settings import EngineSettings
+from simkv.workload.registry import read_workload
 from tests.engine.hand import VIRTUAL, request, shared, workload
 
 DOCUMENT: dict[str, Any] = {
@@ -87,3 +88,20 @@ def test_simkv_replay_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found["host_occupancy_max"] == pytest.approx(0.4)
     assert found["kv_offload_allocation_failure"] > 0
     assert found["host_warnings"]
+
+
+@pytest.mark.parametrize("name", ["n03_arc_evict", "n07_preemption", "n18_reset_connector_inflight", "s03_evict", "s09_lazy"])
+def test_the_log_and_the_counters_agree(name: str) -> None:
+    """On recorded runs: what a fold over the log counts is what the engine's counters say."""
+    file = Path(__file__).parents[1] / "golden" / "vllm_offload" / f"{name}.input.json"
+    run = replay(read_workload(file))
+    found = host_report(run)
+    assert found is not None
+    assert found.history is not None
+    assert run.host is not None
+    h, size = found.history, found.tier.block_size
+    assert (h.stored.sum(), h.removed.sum(), h.loading.sum()) == (run.host["stored"], run.host["removed"], run.host["load_blocks"])
+    assert h.loading_first.sum() * size == found.external_hits
+    assert 0 < h.held.max() <= found.tier.chunks
+    assert found.filled is not None
+    assert 0 < found.filled.mean <= found.filled.largest <= 1
