@@ -57,11 +57,13 @@ class _Replay:
         self.page = int(engine.config.page)
         self.numbers = {self.workload.id(i): i for i in range(len(self.workload))}
         self.prefill_tokens = self.passes = 0
+        self.max_steps = 1 << 31
 
     def run(self, log: Iterator[dict[str, Any]]) -> RunResult:
         first = next(log, {})
         if first.get("ev") != "config":
             raise InputError("no config record", file=self.compare.run, expected="a log whose first record has ev = config")
+        self.max_steps = int(first.get("cfg", {}).get("max_steps", self.max_steps))
         cfg = self.engine.config
         ratio = {"init": float(cfg.ratio_init), "min": float(cfg.ratio_min), "decay": float(cfg.ratio_decay)}
         self.compare.equal(None, "new_token_ratio", first["new_token_ratio"], ratio)
@@ -166,11 +168,15 @@ class _Replay:
         if "tree" in record:
             compare_tree(equal, step, "tree", record["tree"], tree(e, self.engine.config, c, self.engine.names))
 
+    def _steps(self, recorded: int) -> int:
+        """Passes so far; a recording cut at its max_steps may end with a jump to an arrival that nothing recorded."""
+        return recorded if recorded >= self.max_steps else self.passes
+
     def _summary(self, record: dict[str, Any]) -> None:
         c, equal = self.engine.counters, self.compare.equal
         hits = int(c.hits) + int(c.recompute_hits)
         for name, value in (
-            ("steps", self.passes),
+            ("steps", self._steps(record["steps"])),
             ("finished", int(c.finished)),
             ("hit_tokens", hits),
             ("prefill_tokens", self.prefill_tokens),
