@@ -50,6 +50,11 @@ class HostReport:
     break_even: BreakEven
     warnings: tuple[str, ...]
 
+    @property
+    def unit(self) -> str:
+        """What the tier consists of: ``chunks``, or ``blocks`` of the simple connector."""
+        return "blocks" if self.tier.connector == SIMPLE else "chunks"
+
     def summary(self) -> dict[str, Any]:
         """Plain figures, ready for JSON. Tokens, bytes, shares of 1."""
         return {
@@ -72,8 +77,7 @@ class HostReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, figure, what it is) for people."""
-        what = "blocks" if self.tier.connector == SIMPLE else "chunks"
-        full = self.filled
+        what, full = self.unit, self.filled
         return [
             (
                 "host hit rate",

@@ -59,8 +59,8 @@ def columns(shown: Shown, report: HostReport, points: int = POINTS) -> dict[str,
         "host occupancy": "occupancy",
         f"GPU hit rate, {window}": "device_hit_rate",
         f"host hit rate of the rest, {window}": "host_hit_rate",
-        f"chunks stored / {per}": "stored_per_s",
-        f"chunks evicted / {per}": "removed_per_s",
+        f"{report.unit} stored / {per}": "stored_per_s",
+        f"{report.unit} evicted / {per}": "removed_per_s",
         f"blocks loaded / {per}": "loaded_per_s",
     }
     return {"time": time.tolist(), **{name: [v if math.isfinite(v) else None for v in data[key].tolist()] for name, key in named.items()}}
@@ -111,7 +111,7 @@ def _without(shown: Shown) -> None:
     if not isinstance(shown.run.settings, EngineSettings):
         st.info("Only vLLM's host tier is modelled.")
         return
-    st.info("This run has no host tier. kv_offloading_size in the sidebar (under More) adds one; below is what it could save.")
+    st.info("This run has no host tier. kv_offloading_size in the sidebar (under Host tier) adds one; below is what it could save.")
     try:
         link = host_link(find_gpu(shown.run.settings.gpu))
         _break_even(break_even(shown.run.settings, link, longest=max(shown.run.resolved.max_model_len, shown.run.resolved.block_size)))
