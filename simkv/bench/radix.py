@@ -21,8 +21,8 @@ REQUESTS, GROUPS, SHARED, OWN, OUTPUT = 2_000, 25, 1_024, 256, 16
 ROOMY, TIGHT = 800_000, 100_000
 """Tokens of a pool nothing is evicted from, and of one that evicts."""
 SGLANG_TREE = {(1, ROOMY): "4,151 … 12,019", (1, TIGHT): "2,423 … 6,803", (16, ROOMY): "2,006 … 13,189", (16, TIGHT): "758 … 7,763"}
-"""Requests/s of SGLang 0.5.23's cache alone (its compiled tree, the default) on one core, on this case: measured with a
-request's bookkeeping around it, and with a bare loop around it on another machine."""
+"""Requests/s of SGLang 0.5.23's cache alone (its compiled tree, the default) on one core, on this case: with a request's
+bookkeeping around it, and with a bare loop around it on the machine of the README's figures."""
 SGLANG_LOOP = {1: "159 … 416", 16: "159 … 1,827"}
 """The same of its scheduler with cache, without a model, 16 output tokens a request; by page size."""
 RECORDED = {"requests": 2000, "finished": 2000, "steps": 547, "hits": 2_022_400, "scheduled_tokens": 567_600, "preemptions": 0}

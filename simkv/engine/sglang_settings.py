@@ -112,6 +112,8 @@ def resolve(settings: SglangSettings, workload: Workload) -> SglangResolved:
     s = merge(settings, workload)
     notes: list[str] = []
     recorded = "max_total_tokens" in workload.engine and s.max_total_tokens == workload.engine["max_total_tokens"]
+    if s.retraction_policy == "priority" and not s.enable_priority_scheduling and not recorded:
+        raise SettingsError("retraction_policy", "priority", "length without enable_priority_scheduling=true")
     sized = None if s.max_total_tokens is not None else sglang_capacity(s)
     tokens = s.max_total_tokens if s.max_total_tokens is not None else sized.kv_tokens if sized is not None else 0
     if sized is not None:
