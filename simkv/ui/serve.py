@@ -32,7 +32,7 @@ def prepare() -> None:
             import_module(name)
         job.done.wait()
         if not all(is_compiled(engine) for engine in ENGINES):
-            warm.the_rest()
+            warm.the_rest().wait()
     except Exception:
         logger.exception("the opening example could not be prepared")
 

@@ -1,6 +1,8 @@
 """The page by AppTest: every state without an exception, every setting in the URL."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +48,12 @@ def test_it_opens_already_computed() -> None:
     assert "step" not in app.query_params
 
 
-def test_the_server_prepares_what_the_page_opens_with() -> None:
+def test_the_server_prepares_what_the_page_opens_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    from simkv import warm
     from simkv.ui import serve, sidebar
 
+    nothing = [sys.executable, "-c", ""]
+    monkeypatch.setattr(warm, "the_rest", lambda: subprocess.Popen(nothing))
     serve.prepare()
     prepared = store().get(sidebar.opening().digest)
     assert prepared is not None
