@@ -27,7 +27,7 @@ def log_of(path: Path) -> Path:
 
 
 def test_all_are_here() -> None:
-    assert len(INPUTS) == 44
+    assert len(INPUTS) == 48
     assert len(SCRIPTS) == 10
 
 
