@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import COUNTERS, DONE, STALLED, STATUS, UNTIL, Engine, Resolved
+from simkv.engine.contract import COUNTERS, CRASHED, DONE, STALLED, STATUS, UNTIL, Engine, Resolved
 from simkv.engine.engines import bytes_needed, default_settings, for_engine, make_engine, merge, resolve_for
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
@@ -57,7 +57,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished, cancelled ("partial") or stuck ("stalled") replay. Arrays are read-only.
+    """A finished, cancelled ("partial"), stuck ("stalled") or dead ("crashed") replay. Arrays are read-only.
 
     ``resolved`` is the engine's own ``Resolved`` (simkv/engine/contract.py).
     ``steps``, ``gaps`` and ``log`` are in the layouts of simkv/events/layout.py; ``log`` is ``None`` when events were
@@ -168,9 +168,8 @@ def replay(
 
     simulation = Simulation(engine, UNTIL, workload.duration_s, report if progress else None)
     simulation.run()
-    status = (
-        "partial" if simulation.cancelled and simulation.outcome != DONE else "stalled" if simulation.outcome == STALLED else "complete"
-    )
+    ends = {DONE: "complete", STALLED: "stalled", CRASHED: "crashed"}
+    status = ends.get(simulation.outcome, "partial" if simulation.cancelled else "complete")
     return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s, [foreign] if foreign else [])
 
 
@@ -205,7 +204,7 @@ def _collect(
             f"The event log was given up beyond {engine.max_events:,} events; figures are complete, blocks cannot be shown."
             " Limit the requests to see them."
         )
-    if status == "stalled":
+    if status in ("stalled", "crashed"):
         notes.append(engine.why_stalled())
     notes.extend(engine.remarks() if hasattr(engine, "remarks") else ())
     steps, gaps, log = engine.steps, engine.gaps, engine.event_log()

@@ -25,7 +25,7 @@ class Story:
         rejected: requests longer than max_model_len.
         caching: whether prefix caching was on.
         has_content: whether the source says which prompts share tokens.
-        status: ``complete``, ``partial`` or ``stalled``.
+        status: ``complete``, ``partial``, ``stalled`` or ``crashed``.
         end_s: simulated end.
         from_host: prompt tokens that came from the host tier at first admission; ``None`` without one.
     """
@@ -78,6 +78,8 @@ def verdict(story: Story) -> str:
 def _partial(s: Story) -> str:
     if s.status == "partial":
         return f"Partial result, stopped at {_moment(s, s.end_s)} with {s.finished:,} of {text.counted(s.requests, 'request')} finished."
+    if s.status == "crashed":
+        return f"The engine died with {s.finished:,} of {text.counted(s.requests, 'request')} finished: its own check failed."
     if s.status == "stalled":
         return f"The engine stalled with {s.finished:,} of {text.counted(s.requests, 'request')} finished: the next one never fits."
     return ""

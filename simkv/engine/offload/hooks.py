@@ -204,6 +204,25 @@ def nothing_left(host, simple, c):
     return c.rows == 0 and c.unfinished == 0 and not busy(host, simple)
 
 
+@kernel
+def close_host_turn(host, native, simple, c):
+    """The host tier's row of this turn."""
+    if host is None:
+        return
+    hc, row = host.counters[0], host.steps[c.logged_steps - 1]
+    row.queries, row.hits = hc.queries, hc.hits
+    row.recompute_queries, row.recompute_hits = hc.recompute_queries, hc.recompute_hits
+    row.held, row.loading, row.removed = hc.held, hc.loading, hc.removed
+    row.jobs = host.spare_jobs.size - hc.spare_jobs
+    if simple is not None:
+        row.pinned = simple.blocks.size - 1 - simple.pool[0].free
+        row.occupied = simple.pool[0].occupied
+    if native is not None:
+        m = native.chunks.manager[0]
+        row.occupied = m.fresh - m.free
+        row.pinned = m.fresh - m.free - m.evictable
+
+
 @inline
 def wakes_at(host, c):
     """When the next copy ends, where nothing but copies can change anything; else infinity, which is no time to jump to."""

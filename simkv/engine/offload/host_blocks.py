@@ -37,6 +37,7 @@ def unpin_host(m, b, front):
     if block.keys > 0:
         link_free_after(m.blocks, m.blocks[0].free_prev, b)
         return front
+    m.pool[0].occupied -= 1
     link_free_after(m.blocks, front, b)
     return b
 
@@ -54,6 +55,8 @@ def take_host(h, m, e, cfg, c):
         h.counters[0].removed += 1
         if cfg.log:
             emit(c, e.log, ev.HOST_REMOVED, 0, -1, b)
+    else:
+        m.pool[0].occupied += 1
     block.ref = 1
     return b
 
@@ -77,3 +80,4 @@ def forget_host(m):
     for i in range(m.table.size):
         m.table[i] = 0
     m.pool[0].cached = 0
+    m.pool[0].occupied = 0

@@ -73,6 +73,10 @@ lookup; ``gone``: forgotten by the connector; ``hit_local``, ``hit_host``: first
 Simple: ``known`` if it may store, ``pinned`` host blocks found, ``store_from`` first block not yet looked at, ``load_*`` the
 load in flight."""
 
+HOST_STEP = record(i8="queries hits recompute_queries recompute_hits", i4="held loading pinned occupied jobs removed")
+"""One row per turn of the engine's loop, beside its STEP row, as things stand at the turn's end: tokens asked of the host tier
+and found so far; requests in the holding queue, device blocks that loads write to, host chunks that transfers hold, chunks
+with content or being written, transfers under way, chunks evicted so far."""
 BOOK = record(i4="length keep")
 """Of a slot: entries of its table that the connector has seen, and how many still need the slot after its request left it."""
 DEFERRED = record(i8="step", i4="slot length req")
@@ -144,7 +148,7 @@ class Simple(NamedTuple):
 
 
 SIMPLE_POOL = record(
-    i8="free cached num_pins cursor chain_head chain_tail chain_len pending_blocks step_load last_load"
+    i8="free cached occupied num_pins cursor chain_head chain_tail chain_len pending_blocks step_load last_load"
     " load_events store_events live_stores live_loads"
 )
 """``chain_*``: the store in the making, a chain of host blocks; ``cursor``: device block a lazy store looked at last, -1;
@@ -165,6 +169,7 @@ class Host(NamedTuple):
     jobs: np.ndarray  # JOB[]; entry 0: head of the list by number
     spare_jobs: np.ndarray  # i4[]
     queues: np.ndarray  # QUEUE[]: copying store, load; stores to submit; then per batch its stores and loads
+    steps: np.ndarray  # HOST_STEP[T]
     done: np.ndarray  # i4[] jobs that have just ended
     keys: np.ndarray  # u8[] a request's keys, where it has no slot
     trace: np.ndarray  # i8[] calls of the connector, for recorded runs

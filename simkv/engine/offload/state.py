@@ -22,7 +22,7 @@ def most_slots(o: Offload, s: Resolved, n: int) -> int:
     return 4 * s.max_running + min(n, s.num_gpu_blocks // o.blocks_per_chunk) + 16
 
 
-def build_host(w: Workload, s: Resolved, o: Offload, slots: int, longest: int, timed: bool) -> dict[str, Any]:
+def build_host(w: Workload, s: Resolved, o: Offload, slots: int, longest: int, timed: bool, steps: int) -> dict[str, Any]:
     """``host`` and the connector's state, as fields of the engine's state."""
     n, size = len(w), o.blocks_per_chunk * s.block_size
     config = zeros(1, layout.HOST_CONFIG)
@@ -45,6 +45,7 @@ def build_host(w: Workload, s: Resolved, o: Offload, slots: int, longest: int, t
         jobs=zeros(jobs + 1, layout.JOB),
         spare_jobs=np.arange(jobs, 0, -1, dtype=i4),
         queues=zeros(layout.GIVEN + 4, layout.QUEUE),
+        steps=zeros(steps, layout.HOST_STEP),
         done=np.zeros(jobs, i4),
         keys=np.zeros(longest // s.hash_block_size + 2, np.uint64),
         trace=np.zeros(1, np.int64),

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from simkv.engine.contract import CRASHED, DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
 from simkv.engine.offload.grow import more_slots
-from simkv.engine.offload.layout import HOST_STATISTICS
-from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, advance
+from simkv.engine.offload.report import host_figures
+from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, MOST_IDLE_COPYING, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.engine.vllm.state import build, empty
 from simkv.events.layout import EVENT
@@ -71,6 +71,9 @@ class VllmEngine:
         steps = larger(e.steps, int(c.logged_steps), 1)
         gaps = larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
         self.state = self.state._replace(steps=steps, gaps=gaps)
+        if self.state.host is not None:
+            host_steps = larger(self.state.host.steps, int(c.logged_steps), len(steps) - int(c.logged_steps))
+            self.state = self.state._replace(host=self.state.host._replace(steps=host_steps))
 
     @property
     def steps(self) -> npt.NDArray[np.void]:
@@ -84,9 +87,10 @@ class VllmEngine:
 
     @property
     def host_counters(self) -> dict[str, int] | None:
-        """Statistics of the host tier by name (HOST_STATISTICS); ``None`` without one."""
-        host = self.state.host
-        return None if host is None else {name: int(host.counters[name][0]) for name in HOST_STATISTICS}
+        """Statistics of the host tier by name (offload/report.py), never part of the device's; ``None`` without one."""
+        if self.state.host is None:
+            return None
+        return host_figures(self.state) | {"circling": int(self.counters.empty_schedules > MOST_IDLE_COPYING)}
 
     def event_log(self) -> EventLog | None:
         """The log so far (views, no copies); ``None`` if it is off or was dropped."""
@@ -131,6 +135,12 @@ class VllmEngine:
         host.config[0].trace = 1
         self.state = self.state._replace(host=host._replace(trace=np.zeros(numbers, np.int64)))
 
+    @property
+    def host_steps(self) -> npt.NDArray[np.void] | None:
+        """HOST_STEP rows so far, one beside each STEP row; ``None`` without a host tier."""
+        host = self.state.host
+        return None if host is None else host.steps[: int(self.counters.logged_steps)].view(np.ndarray)
+
     def free_queue(self) -> npt.NDArray[np.int32]:
         """Block ids in the free queue, head (next victim) first."""
         out = np.zeros(int(self.counters.free), np.int32)
@@ -155,7 +165,12 @@ class VllmEngine:
         check_integrity(self)
 
     def why_stalled(self) -> str:
-        """What hangs, in words, after ``advance`` returned STALLED."""
+        """What hangs, in words, after ``advance`` returned STALLED; after CRASHED, what the engine dies of."""
+        if self.state.host is not None and self.state.host.counters[0].crashed:
+            return (
+                "vLLM dies here (AssertionError in its offloading connector): a request that a cache reset preempted was admitted again"
+                " in the same step with a load from host memory. Reset without reset_running_requests, or clear the host tier as well."
+            )
         c, usable = self.counters, self.settings.num_gpu_blocks - 1
         waiting, running, free = int(c.wait_len), int(c.running), int(c.free)
         if c.empty_schedules <= MAX_EMPTY_SCHEDULES:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from simkv.engine.contract import RUNNING, WAITING
+from simkv.engine.offload.integrity import check_host, held_slots, holding_tables
 from simkv.engine.vllm.chain import chain_keys
 from simkv.engine.vllm.engine import VllmEngine
 
@@ -19,7 +20,7 @@ def check_integrity(engine: VllmEngine, parents: Mapping[int, int | None] | None
     Blocks: reference counts equal the tables that hold them; free + referenced = pool - 1; the queue holds exactly the
     unreferenced blocks, each once. Keys: the table finds every key and its oldest holder; twins form one ring in which
     each block carries the key; nothing unkeyed is found. Requests: running and waiting lists agree with the states.
-    Statistics: hits <= queries.
+    Statistics: hits <= queries. Host tier: simkv/engine/offload/integrity.py.
 
     Args:
         parents: from :func:`parent_keys`; then also that no cached block of a full-attention group is an orphan: the
@@ -28,6 +29,8 @@ def check_integrity(engine: VllmEngine, parents: Mapping[int, int | None] | None
     _blocks(engine)
     keys = _keys(engine)
     _requests(engine)
+    if engine.state.host is not None:
+        check_host(engine.state, engine.counters)
     if parents is not None:
         _ancestors(parents, keys)
     c = engine.counters
@@ -84,6 +87,8 @@ def _blocks(engine: VllmEngine) -> None:
             assert (row[at["trimmed"] :] != 0).all(), f"slot {s}: null blocks inside the table"
             assert at["cached"] <= at["length"], f"slot {s}: more blocks registered than held"
             np.add.at(held, row, 1)
+    for table in holding_tables(e):
+        np.add.at(held, table, 1)
     ref = e.blocks["ref"][:n]
     assert (ref[1:] == held[1:]).all(), "reference counts differ from the block tables"
     queue = engine.free_queue()
@@ -130,9 +135,12 @@ def _requests(engine: VllmEngine) -> None:
     assert np.array_equal(np.sort(running), np.flatnonzero(status == RUNNING)), "the running list differs from the states"
     positions = np.arange(int(c.wait_len)) if engine.config.priority else (int(c.wait_head) + np.arange(int(c.wait_len))) % len(e.queue)
     waiting = e.queue["waiting"][positions]
-    assert np.array_equal(np.sort(waiting), np.flatnonzero(status == WAITING)), "the waiting queue differs from the states"
-    assert int(c.unfinished) == len(running) + int(c.wait_len), "the count of unfinished requests is off"
+    holding = e.host.hold[: int(e.host.counters[0].held)] if e.host is not None else waiting[:0]
+    queued = np.concatenate([waiting, holding])
+    assert np.array_equal(np.sort(queued), np.flatnonzero(status == WAITING)), "the waiting queue differs from the states"
+    assert int(c.unfinished) == len(running) + len(queued), "the count of unfinished requests is off"
     assert (e.reqs["hit"][running] < e.reqs["num_prompt"][running]).all(), "cached more than prompt - 1"
     head = [int(c.head_slot)] if c.head_slot >= 0 else []
-    slots = [*e.running[: int(c.running)].tolist(), *head, *e.free_slots[: int(c.free_slots)].tolist()]
+    own, kept = held_slots(e)
+    slots = [*e.running[: int(c.running)].tolist(), *head, *own, *kept, *e.free_slots[: int(c.free_slots)].tolist()]
     assert sorted(slots) == list(range(len(e.slots))), "slots are lost or used twice"

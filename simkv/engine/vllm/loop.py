@@ -11,6 +11,7 @@ import numpy as np
 from simkv.engine.contract import CRASHED, DONE, GROW, NOT_ARRIVED, PROCESSED, SCHEDULED, STALLED, UNTIL, WAITING
 from simkv.engine.offload.hooks import (
     busy,
+    close_host_turn,
     copying,
     crashed,
     has_slots,
@@ -208,6 +209,7 @@ def end_turn(e, cfg, c):
         processed = 1
     c.barren_turns += e.steps[turn].preempted > 0
     close_turn(e.steps, c)
+    close_host_turn(e.host, e.native, e.simple, c)
     return processed
 
 

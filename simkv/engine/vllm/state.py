@@ -80,7 +80,7 @@ def build(
         gaps=empty(max(FIRST_STEPS, 4 * slots), GAP),
     )
     if s.offload is not None:
-        state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed))
+        state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed, FIRST_STEPS))
         _rank_names(workload, state.reqs)
     return config[0], c, state
 

@@ -166,11 +166,17 @@ def drop_request(s, c, req):
 
 @inline
 def take_block(s, c, req, group, b, turn):
-    """ALLOCATED, RECYCLED and HIT: one more entry of the request's table, or another in place of one (after ADOPTED)."""
+    """ALLOCATED, RECYCLED and HIT: one more entry of the request's table, or another in place of one (after ADOPTED).
+
+    Without a request (-1) a copy to or from host memory holds the block.
+    """
     block = s.blocks[b]
     if block.ref == 0:
         unlink(s.blocks, b)
     block.ref += 1
+    if req < 0:
+        mark(c, s.blocks, s.changes, b, turn)
+        return
     t = table_of(s, c, req, group)
     if c.adopt_at >= 0 and c.adopt_table == t:
         s.tables[t, c.adopt_at] = b
@@ -221,7 +227,7 @@ def apply_rows(s, c, events, keys, first, last, turn):
         c.front = 0
         if kind == ev.ALLOCATED or kind == ev.HIT:
             take_block(s, c, req, group, b, turn)
-            if kind == ev.HIT:
+            if kind == ev.HIT and req >= 0:
                 s.lengths[np.int64(s.slot_of[req]) * s.sliding.size + group].stored += 1
             continue
         if kind == ev.RECYCLED:
