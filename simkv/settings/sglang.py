@@ -88,6 +88,13 @@ class SglangSettings(Settings):
             raise SettingsError("chunked_prefill_size", 0, "-1 (off) or at least 1")
         if self.max_total_tokens is not None and self.max_total_tokens < self.page_size:
             raise SettingsError("max_total_tokens", self.max_total_tokens, f"at least one page of {self.page_size} tokens")
+        if self.schedule_policy == "priority":
+            raise SettingsError(
+                "schedule_policy",
+                "priority",
+                "another policy: SGLang 0.5.23 takes this name and stops",
+                "Set enable_priority_scheduling=true",
+            )
         self.policy_parameters()
 
     def policy_parameters(self) -> dict[str, int]:

@@ -79,6 +79,7 @@ def test_retraction_by_priority_needs_priorities_unless_it_was_recorded_so() -> 
         ({"radix_eviction_policy": "tlru", "radix_eviction_policy_config": "{"}, "radix_eviction_policy_config"),
         ({"radix_eviction_policy": "tlru", "radix_eviction_policy_config": {"threshold": -1}}, "radix_eviction_policy_config"),
         ({"block_size": 16}, "block_size"),
+        ({"schedule_policy": "priority"}, "enable_priority_scheduling=true"),
     ],
 )
 def test_what_sglang_has_not_is_refused(values: dict[str, object], field: str) -> None:
