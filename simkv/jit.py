@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -79,6 +80,18 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
 def is_warm(package: Path) -> bool:
     """Whether compiled code of this package, as it is now, lies on disk (else the first use compiles for 10 to 20 s)."""
     return any(_cache_of[package].glob("**/*.nbc"))
+
+
+def note_compiled(package: Path, part: str) -> None:
+    """Remember that all of a specialisation's code lies on disk (numba's files do not say what they are for)."""
+    with contextlib.suppress(OSError):  # only a convenience: an unwritable cache compiles again
+        _cache_of[package].mkdir(parents=True, exist_ok=True)
+        (_cache_of[package] / f"{part}.done").touch()
+
+
+def noted_compiled(package: Path, part: str) -> bool:
+    """Whether ``note_compiled`` was called for this package as it is now."""
+    return (_cache_of[package] / f"{part}.done").exists() and is_warm(package)
 
 
 def prune_stale() -> int:

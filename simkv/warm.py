@@ -11,29 +11,35 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from simkv import jit
 
 FOLDS = "folds"
 FIRST = ("vllm", FOLDS)
 """What the page opens with."""
-TINY_POOL = {
+TINY_POOL: dict[str, dict[str, Any]] = {
     "vllm": {"num_gpu_blocks": 2000, "max_num_seqs": 4},
     "sglang": {"max_total_tokens": 32_000, "max_running_requests": 4},
     "vllm-v0": {"num_gpu_blocks": 2000, "max_num_seqs": 4},
     "contiguous": {"num_gpu_blocks": 2000, "max_num_seqs": 4},
+    "vllm+native": {"num_gpu_blocks": 2000, "max_num_seqs": 4, "kv_offload_num_chunks": 100},
+    "vllm+simple": {"num_gpu_blocks": 2000, "max_num_seqs": 4, "kv_offload_num_chunks": 100, "kv_offload_connector": "simple"},
 }
-"""Settings of a small pool for each engine."""
+"""Settings of a small pool for each part (``Settings.compiled_as``)."""
 NICENESS = 10
 
 
-def warm_engine(engine: str) -> None:
+def warm_engine(part: str) -> None:
     """Put a few requests through an engine."""
+    from simkv.engine.engines import note_compiled
     from simkv.replay import replay
     from simkv.settings import settings_class
     from simkv.workload.generators import generate
 
-    replay(generate("shared_system_prompt", requests=4), settings_class(engine).from_mapping(TINY_POOL[engine]))
+    settings = settings_class(part.partition("+")[0]).from_mapping(TINY_POOL[part])
+    replay(generate("shared_system_prompt", requests=4), settings)
+    note_compiled(part)
 
 
 def warm_folds() -> None:
@@ -59,7 +65,7 @@ def warm_folds() -> None:
 
 def everything() -> tuple[str, ...]:
     """All parts, those the page opens with first."""
-    return (*FIRST, *(engine for engine in TINY_POOL if engine not in FIRST))
+    return (*FIRST, *(part for part in TINY_POOL if part not in FIRST))
 
 
 def beside(*parts: str) -> subprocess.Popen[bytes]:
@@ -109,7 +115,7 @@ def main(words: Sequence[str]) -> None:
                 warm_engine(part)
         return
     wanted = everything() if parts == ["all"] else tuple(parts) or FIRST
-    print(f"Compiling {', '.join(wanted)}, once for this machine and version (about 20 s each)", file=sys.stderr)
+    print(f"Compiling {', '.join(wanted)}, once for this machine and version (20 to 60 s each)", file=sys.stderr)
     print(f"Compiled ({warm(wanted):.1f} s).", file=sys.stderr)
 
 

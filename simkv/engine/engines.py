@@ -81,12 +81,23 @@ def bytes_needed(resolved: Resolved, requests: int) -> tuple[int, int]:
     return int(per_block), int(others)
 
 
-def is_compiled(engine: str) -> bool:
-    """Whether compiled code of this engine lies on disk."""
-    from simkv.jit import is_warm
+def is_compiled(part: str) -> bool:
+    """Whether the code of ``Settings.compiled_as`` lies on disk."""
+    from simkv.jit import noted_compiled
 
-    module = import_module(f"simkv.engine.{PACKAGES[engine]}.compiled")
-    return is_warm(Path(str(module.__file__)).parent)
+    return noted_compiled(_package(part), part)
+
+
+def note_compiled(part: str) -> None:
+    """To be called after a replay that needed this code."""
+    from simkv.jit import note_compiled as note
+
+    note(_package(part), part)
+
+
+def _package(part: str) -> Path:
+    module = import_module(f"simkv.engine.{PACKAGES[part.partition('+')[0]]}.compiled")
+    return Path(str(module.__file__)).parent
 
 
 def _entry(engine: str) -> Any:

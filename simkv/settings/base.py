@@ -63,6 +63,11 @@ class Settings:
         """Tokens per block (SGLang: page)."""
         return int(getattr(self, "block_size", 1))
 
+    @property
+    def compiled_as(self) -> str:
+        """Which compiled code these settings need: the engine, or a specialisation of it that is compiled by itself."""
+        return self.engine
+
     def with_pool(self, blocks: int) -> Self | None:
         """A copy with caching on and a pool of so many blocks; ``None`` for an engine that never keeps finished content."""
         return None

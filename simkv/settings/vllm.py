@@ -128,6 +128,17 @@ class EngineSettings(Settings):
         """Tokens per block."""
         return self.block_size
 
+    @property
+    def has_host_tier(self) -> bool:
+        """Whether any setting gives the replica host memory for KV."""
+        sizes = (self.kv_offloading_size, self.kv_offload_cpu_bytes_to_use, self.kv_offload_num_chunks)
+        return any(size is not None for size in sizes)
+
+    @property
+    def compiled_as(self) -> str:
+        """vLLM without a host tier and with each connector are compiled apart: most users need only the first."""
+        return f"vllm+{self.kv_offload_connector}" if self.has_host_tier else "vllm"
+
     def with_pool(self, blocks: int) -> EngineSettings:
         """A copy with prefix caching on and so many blocks, the null block included."""
         return self.replace(num_gpu_blocks=blocks, enable_prefix_caching=True)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from simkv import warm
-from simkv.engine.engines import is_compiled
+from simkv.engine.engines import is_compiled, note_compiled
 from simkv.errors import SimkvError
 from simkv.replay import Run, replay
 from simkv.ui.config import Config
@@ -23,9 +23,9 @@ SMALL_S = 1.5
 _warm_now: set[str] = set()
 
 
-def needs_compiling(engine: str) -> bool:
-    """Whether the first replay of this engine must compile it (10 to 20 s, once per machine)."""
-    return engine not in _warm_now and not is_compiled(engine)
+def needs_compiling(part: str) -> bool:
+    """Whether the first replay that needs this compiled code must make it (20 to 60 s, once per machine)."""
+    return part not in _warm_now and not is_compiled(part)
 
 
 def work(job: Job, workload: Workload, config: Config) -> Shown:
@@ -34,11 +34,13 @@ def work(job: Job, workload: Workload, config: Config) -> Shown:
     Raises:
         SimkvError: what the engine or the settings refuse.
     """
-    engine = config.settings.engine
-    beside = warm.beside(warm.FOLDS) if needs_compiling(engine) else None
+    part = config.settings.compiled_as
+    beside = warm.beside(warm.FOLDS) if needs_compiling(part) else None
     job.phase = "compiling" if beside else "replaying"
     run = replay(workload, config.settings, events=True, progress=job.report, max_events=MAX_EVENTS)
-    _warm_now.add(engine)
+    if part not in _warm_now:
+        note_compiled(part)
+    _warm_now.add(part)
     job.phase = "folding"
     if beside:
         beside.wait()

@@ -21,7 +21,6 @@ def prepare() -> None:
     try:
         from simkv import warm
         from simkv.engine.engines import is_compiled
-        from simkv.settings import ENGINES
         from simkv.ui import replaying, sidebar, sources
         from simkv.ui.run_store import store
 
@@ -31,7 +30,7 @@ def prepare() -> None:
         for name in FIRST_NEEDED:
             import_module(name)
         job.done.wait()
-        if not all(is_compiled(engine) for engine in ENGINES):
+        if not all(is_compiled(part) for part in warm.TINY_POOL):
             warm.the_rest().wait()
     except Exception:
         logger.exception("the opening example could not be prepared")

@@ -55,7 +55,7 @@ def resolve_offload(s: EngineSettings, version: str, notes: list[str]) -> Offloa
     Raises:
         SettingsError: what this version does not model, or vLLM would refuse.
     """
-    if s.kv_offloading_size is None and s.kv_offload_cpu_bytes_to_use is None and s.kv_offload_num_chunks is None:
+    if not s.has_host_tier:
         return None
     _refuse(s, version)
     simple = s.kv_offload_connector == "simple"
