@@ -118,10 +118,14 @@ def _hits(a: Run, b: Run, names: tuple[str, str], shifts: tuple[Shift, ...]) -> 
 
 
 def _by_cause(a: Run, b: Run, names: tuple[str, str], shifts: tuple[Shift, ...]) -> str:
-    """The causes that make up most of the difference, the biggest first."""
+    """The causes that make up most of the difference: those of the side that finds less, then what speaks for it; the biggest first."""
     whole = sum(s.tokens for s in shifts)
-    told = [s for s in shifts if s.tokens >= 0.1 * whole][:3]
+    behind = int(sum(s.tokens if s.side else -s.tokens for s in shifts) > 0)
+    told = sorted([s for s in shifts if s.tokens >= 0.1 * whole][:3], key=lambda s: s.side != behind)
     parts = [_cause((a, b)[s.side], names[s.side], s) for s in told]
+    turn = next((i for i, s in enumerate(told) if i and s.side != behind), 0)
+    if turn:
+        parts[turn] = f"against that {parts[turn]}"
     rest = whole - sum(s.tokens for s in told)
     if rest:
         parts.append(f"{short_count(rest)} tokens for other reasons")
