@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simkv.engine.contiguous.loop import advance
 from simkv.engine.contiguous.state import build
-from simkv.engine.contract import GROW
-from simkv.engine.vllm.engine import larger
-from simkv.engine.vllm.state import empty
-from simkv.events.layout import EVENT
-from simkv.events.log import EventLog
-from simkv.events.packed import spread
+from simkv.engine.replica import Replica
 from simkv.workload.workload import Workload
 
 if TYPE_CHECKING:
     from simkv.engine.contiguous.resolve import Resolved
 
 
-class ContiguousEngine:
+class ContiguousEngine(Replica):
     """One replica over a whole workload.
 
     Args:
@@ -37,76 +32,34 @@ class ContiguousEngine:
     ) -> None:
         self.workload, self.settings = workload, settings
         self.max_events = max_events
-        self.log_dropped = False
         self.config, self.counters, self.state = build(workload, settings, step_time, log, max_events)
 
-    def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
-        """Run until virtual time ``until``; the logs grow as needed. Returns a reason of simkv/engine/contract.py."""
-        while True:
-            why = int(advance(self.state, self.config, self.counters, until, pause))
-            if why != GROW:
-                return why
-            self._grow()
+    def run_compiled(self, until: float, pause: bool) -> int:
+        """One call of the compiled loop."""
+        return int(advance(self.state, self.config, self.counters, until, pause))
 
-    def _grow(self) -> None:
-        e, c, need = self.state, self.counters, int(self.counters.need_events)
-        if self.config.log and c.events > self.config.max_events:
-            self.config.log = 0
-            self.log_dropped = True
-            self.state = e._replace(log=empty(1, EVENT), log_blocks=np.zeros(1, np.int32))
-        elif self.config.log:
-            self.state = e._replace(
-                log=larger(e.log, int(c.logged_rows), need), log_blocks=larger(e.log_blocks, int(c.logged_blocks), need)
-            )
-        steps = larger(e.steps, int(c.logged_steps), 1)
-        gaps = larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
-        self.state = self.state._replace(steps=steps, gaps=gaps)
+    def log_room(self) -> tuple[int, int, int]:
+        """Nothing is cached, so there are no keys."""
+        need = int(self.counters.need_events)
+        return need, need, 0
 
-    @property
-    def steps(self) -> npt.NDArray[np.void]:
-        """STEP rows so far."""
-        return self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
-
-    @property
-    def gaps(self) -> npt.NDArray[np.void]:
-        """GAP rows so far."""
-        return self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
-
-    def event_log(self) -> EventLog | None:
-        """The log so far (views, no copies); ``None`` if it is off or was dropped."""
-        e, c, s = self.state, self.counters, self.settings
-        if not self.config.log:
-            return None
-        return EventLog(
-            rows=e.log[: int(c.logged_rows)].view(np.ndarray).view(EVENT),
-            blocks=e.log_blocks[: int(c.logged_blocks)],
-            keys=e.log_keys[:0],
-            steps=self.steps,
-            header={
-                "engine": "contiguous",
-                "engine_version": s.version,
-                "num_blocks": s.num_gpu_blocks,
-                "block_size": s.block_size,
-                "groups": [{"type": "full", "window": None, "block_size": s.block_size}],
-                "hash_block_size": s.block_size,
-                "scheduler_block_size": s.block_size,
-                "enable_prefix_caching": False,
-                "reserves": True,
-                "max_blocks_per_request": s.largest_piece,
-                "max_live_requests": s.max_running,
-                "requests": len(self.workload),
-            },
-        )
-
-    def mark(self) -> tuple[int, int]:
-        """Where the log stands, for ``events_since``."""
-        return int(self.counters.logged_rows), int(self.counters.logged_blocks)
-
-    def events_since(self, mark: tuple[int, int]) -> npt.NDArray[np.void]:
-        """``EVENT`` rows written since a mark."""
-        e, (row, block) = self.state, mark
-        rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
-        return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
+    def log_header(self) -> dict[str, Any]:
+        """What a fold must know of the engine."""
+        s = self.settings
+        return {
+            "engine": "contiguous",
+            "engine_version": s.version,
+            "num_blocks": s.num_gpu_blocks,
+            "block_size": s.block_size,
+            "groups": [{"type": "full", "window": None, "block_size": s.block_size}],
+            "hash_block_size": s.block_size,
+            "scheduler_block_size": s.block_size,
+            "enable_prefix_caching": False,
+            "reserves": True,
+            "max_blocks_per_request": s.largest_piece,
+            "max_live_requests": s.max_running,
+            "requests": len(self.workload),
+        }
 
     def pieces(self) -> list[tuple[int, int, int]]:
         """``(first cell, cells, request)`` of every piece in order of address; request -1 is free."""

@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import GROW
+from simkv.engine.replica import Replica
 from simkv.engine.sglang.config import SglangConfig
 from simkv.engine.sglang.integrity import check_integrity
 from simkv.engine.sglang.loop import advance
-from simkv.engine.sglang.state import build, empty, namespaces
-from simkv.events.layout import EVENT
-from simkv.events.log import EventLog
-from simkv.events.packed import spread
+from simkv.engine.sglang.state import build, namespaces
 from simkv.workload.workload import Workload
 
 
-class SglangEngine:
+class SglangEngine(Replica):
     """One replica of SGLang's scheduler and radix cache over a whole workload.
 
     Args:
@@ -42,79 +39,35 @@ class SglangEngine:
     ) -> None:
         self.workload, self.choices, self.settings = workload, config, settings
         self.max_events = max_events
-        self.log_dropped = False
         self.names = namespaces(workload)[1]
         self.config, self.counters, self.state = build(workload, config, step_time, log, max_events)
 
-    def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
-        """Run until virtual time ``until``; the logs grow as needed. Returns one of the reasons in simkv/engine/contract.py."""
-        while True:
-            why = int(advance(self.state, self.config, self.counters, until, pause))
-            if why != GROW:
-                return why
-            self._grow()
+    def run_compiled(self, until: float, pause: bool) -> int:
+        """One call of the compiled loop."""
+        return int(advance(self.state, self.config, self.counters, until, pause))
 
-    def _grow(self) -> None:
-        e, c = self.state, self.counters
-        if self.config.log and c.events > self.config.max_events:
-            self.config.log = 0
-            self.log_dropped = True
-            e = e._replace(log=empty(1, EVENT), log_blocks=np.zeros(1, np.int32), log_keys=np.zeros(1, np.uint64))
-        elif self.config.log:
-            e = e._replace(
-                log=_larger(e.log, int(c.logged_rows), int(c.need_rows)),
-                log_blocks=_larger(e.log_blocks, int(c.logged_blocks), int(c.need_blocks)),
-                log_keys=_larger(e.log_keys, int(c.logged_keys), int(c.need_keys)),
-            )
-        steps = _larger(e.steps, int(c.logged_steps), 1)
-        gaps = _larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
-        self.state = e._replace(steps=steps, gaps=gaps)
+    def log_room(self) -> tuple[int, int, int]:
+        """Rows, blocks and keys that must be free before the next turn."""
+        c = self.counters
+        return int(c.need_rows), int(c.need_blocks), int(c.need_keys)
 
-    @property
-    def steps(self) -> npt.NDArray[np.void]:
-        """STEP rows so far."""
-        return self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
-
-    @property
-    def gaps(self) -> npt.NDArray[np.void]:
-        """GAP rows so far."""
-        return self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
-
-    def event_log(self) -> EventLog | None:
-        """The log so far (views, no copies); ``None`` if it is off or was dropped."""
-        e, c, s = self.state, self.counters, self.choices
-        if not self.config.log:
-            return None
-        return EventLog(
-            rows=e.log[: int(c.logged_rows)].view(np.ndarray).view(EVENT),
-            blocks=e.log_blocks[: int(c.logged_blocks)],
-            keys=e.log_keys[: int(c.logged_keys)],
-            steps=self.steps,
-            header={
-                "engine": "sglang",
-                "engine_version": "0.5.23",
-                "num_blocks": int(self.config.num_pages) + 1,
-                "block_size": s.page_size,
-                "groups": [{"type": "full", "window": None, "block_size": s.page_size}],
-                "hash_block_size": s.page_size,
-                "scheduler_block_size": s.page_size,
-                "enable_prefix_caching": not s.disable_radix_cache,
-                "evicted_to_front": s.page_size > 1,
-                "max_blocks_per_request": int(self.config.row_pages),
-                "max_live_requests": len(e.rows) + 1,
-                "requests": len(self.workload),
-            },
-        )
-
-    def mark(self) -> tuple[int, int]:
-        """Where the log stands, for ``events_since``."""
-        return int(self.counters.logged_rows), int(self.counters.logged_blocks)
-
-    def events_since(self, mark: tuple[int, int]) -> npt.NDArray[np.void]:
-        """``EVENT`` rows written since a mark."""
-        e, (row, block) = self.state, mark
-        rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
-        return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
+    def log_header(self) -> dict[str, Any]:
+        """What a fold must know of the engine."""
+        e, s = self.state, self.choices
+        return {
+            "engine": "sglang",
+            "engine_version": "0.5.23",
+            "num_blocks": int(self.config.num_pages) + 1,
+            "block_size": s.page_size,
+            "groups": [{"type": "full", "window": None, "block_size": s.page_size}],
+            "hash_block_size": s.page_size,
+            "scheduler_block_size": s.page_size,
+            "enable_prefix_caching": not s.disable_radix_cache,
+            "evicted_to_front": s.page_size > 1,
+            "max_blocks_per_request": int(self.config.row_pages),
+            "max_live_requests": len(e.rows) + 1,
+            "requests": len(self.workload),
+        }
 
     def free_queue(self) -> npt.NDArray[np.int32]:
         """Page ids in the free list, head (next to be taken) first."""
@@ -148,12 +101,3 @@ class SglangEngine:
             f" {s.capacity:,} tokens (prompt, output up to 4096 tokens and a page must fit). SGLang would wait for ever. Give it a"
             " bigger pool or shorter requests."
         )
-
-
-def _larger(array: Any, used: int, need: int) -> Any:
-    """The array if ``need`` more fit, else a copy of twice the length or more."""
-    if used + need <= len(array):
-        return array
-    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
-    out[:used] = array[:used]
-    return out.view(np.recarray) if array.dtype.names else out

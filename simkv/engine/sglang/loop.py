@@ -12,7 +12,7 @@ from simkv.engine.sglang.log import emit
 from simkv.engine.sglang.output import reject, update
 from simkv.engine.sglang.queue import clock, enqueue, pages_of
 from simkv.engine.sglang.scheduler import schedule
-from simkv.engine.vllm.queue import due_before, pop_timer
+from simkv.engine.vllm.queue import next_event, next_request, pop_timer
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
 
@@ -20,35 +20,6 @@ START, SCHEDULING_DONE = 0, 1
 IDLE_PASSES = 5
 """After more passes that schedule nothing, with nothing running and nothing to arrive, nothing will ever happen."""
 LAST_INDEX = (1 << 31) - 1
-
-
-@inline
-def next_open(reqs, c):
-    """First request of the open-loop list that is still to come; chained ones are timed when their predecessor ends."""
-    while c.next_arrival < reqs.size and reqs[c.next_arrival].chained:
-        c.next_arrival += 1
-    return c.next_arrival if c.next_arrival < reqs.size else -1
-
-
-@inline
-def next_request(reqs, queue, c):
-    """The request that arrives next, -1 if none is known."""
-    r = next_open(reqs, c)
-    if c.timers > 0 and (r < 0 or due_before(reqs, queue[0].timer, r)):
-        return queue[0].timer
-    return r
-
-
-@kernel
-def next_event(reqs, queue, actions, c):
-    """Time of the next arrival or action; infinity if there is none."""
-    t = np.inf
-    r = next_request(reqs, queue, c)
-    if r >= 0:
-        t = reqs[r].arrive
-    if c.next_action < actions.size:
-        t = min(t, actions[c.next_action].at)
-    return t
 
 
 @splice

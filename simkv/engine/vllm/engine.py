@@ -13,12 +13,10 @@ import numpy.typing as npt
 from simkv.engine.contract import CRASHED, DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
 from simkv.engine.offload.grow import more_slots
 from simkv.engine.offload.report import host_figures
+from simkv.engine.replica import Replica, larger
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, MOST_IDLE_COPYING, advance
 from simkv.engine.vllm.pool import free_order
-from simkv.engine.vllm.state import build, empty
-from simkv.events.layout import EVENT
-from simkv.events.log import EventLog
-from simkv.events.packed import spread
+from simkv.engine.vllm.state import build
 from simkv.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CRASHED", "DONE", "GROW", "MAX_EMPTY_SCHEDULES", "PROCESSED", "SCHEDULED", "STALLED", "UNTIL", "VllmEngine"]
 
 
-class VllmEngine:
+class VllmEngine(Replica):
     """One replica of vLLM's scheduler and KV cache manager over a whole workload.
 
     Args:
@@ -43,47 +41,21 @@ class VllmEngine:
     ) -> None:
         self.workload, self.settings = workload, settings
         self.max_events = max_events
-        self.log_dropped = False
         self.config, self.counters, self.state = build(workload, settings, step_time, log, max_events)
 
-    def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
-        """Run until virtual time ``until``; the logs grow as needed. Returns one of the reasons in loop.py."""
-        while True:
-            why = int(advance(self.state, self.config, self.counters, until, pause))
-            if why != GROW:
-                return why
-            self._grow()
+    def run_compiled(self, until: float, pause: bool) -> int:
+        """One call of the compiled loop."""
+        return int(advance(self.state, self.config, self.counters, until, pause))
 
-    def _grow(self) -> None:
-        e, c, need = self.state, self.counters, int(self.counters.need_events)
-        if self.config.log and c.events > self.config.max_events:
-            self.config.log = 0
-            self.log_dropped = True
-            self.state = e._replace(log=empty(1, EVENT), log_blocks=np.zeros(1, np.int32), log_keys=np.zeros(1, np.uint64))
-        elif self.config.log:
-            self.state = e._replace(
-                log=larger(e.log, int(c.logged_rows), need),
-                log_blocks=larger(e.log_blocks, int(c.logged_blocks), need),
-                log_keys=larger(e.log_keys, int(c.logged_keys), need),
-            )
-        if self.state.host is not None and c.need_slots:
-            self.state = more_slots(self.state, c)
-        steps = larger(e.steps, int(c.logged_steps), 1)
-        gaps = larger(e.gaps, int(c.logged_gaps), 2 * int(self.config.max_running))
-        self.state = self.state._replace(steps=steps, gaps=gaps)
+    def grow(self) -> None:
+        """Make room for one more turn, in the host tier as well."""
+        if self.state.host is not None and self.counters.need_slots:
+            self.state = more_slots(self.state, self.counters)
+        super().grow()
         if self.state.host is not None:
-            host_steps = larger(self.state.host.steps, int(c.logged_steps), len(steps) - int(c.logged_steps))
+            used = int(self.counters.logged_steps)
+            host_steps = larger(self.state.host.steps, used, len(self.state.steps) - used)
             self.state = self.state._replace(host=self.state.host._replace(steps=host_steps))
-
-    @property
-    def steps(self) -> npt.NDArray[np.void]:
-        """STEP rows so far."""
-        return self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
-
-    @property
-    def gaps(self) -> npt.NDArray[np.void]:
-        """GAP rows so far."""
-        return self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
 
     @property
     def host_counters(self) -> dict[str, int] | None:
@@ -92,41 +64,22 @@ class VllmEngine:
             return None
         return host_figures(self.state) | {"circling": int(self.counters.empty_schedules > MOST_IDLE_COPYING)}
 
-    def event_log(self) -> EventLog | None:
-        """The log so far (views, no copies); ``None`` if it is off or was dropped."""
-        e, c = self.state, self.counters
-        if not self.config.log:
-            return None
-        s = self.settings
-        return EventLog(
-            rows=e.log[: int(c.logged_rows)].view(np.ndarray).view(EVENT),
-            blocks=e.log_blocks[: int(c.logged_blocks)],
-            keys=e.log_keys[: int(c.logged_keys)],
-            steps=self.steps,
-            header={
-                "engine": "vllm",
-                "engine_version": s.profile.version,
-                "num_blocks": s.num_gpu_blocks,
-                "block_size": s.block_size,
-                "groups": [{"type": g.type, "window": g.window, "block_size": g.block_size} for g in s.groups],
-                "hash_block_size": s.hash_block_size,
-                "scheduler_block_size": s.scheduler_block_size,
-                "enable_prefix_caching": s.enable_prefix_caching,
-                "max_blocks_per_request": int(e.tables.shape[1]),
-                "max_live_requests": len(e.slots),
-                "requests": len(self.workload),
-            },
-        )
-
-    def mark(self) -> tuple[int, int]:
-        """Where the log stands, for ``events_since``."""
-        return int(self.counters.logged_rows), int(self.counters.logged_blocks)
-
-    def events_since(self, mark: tuple[int, int]) -> npt.NDArray[np.void]:
-        """``EVENT`` rows written since a mark."""
-        e, (row, block) = self.state, mark
-        rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
-        return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
+    def log_header(self) -> dict[str, Any]:
+        """What a fold must know of the engine."""
+        e, s = self.state, self.settings
+        return {
+            "engine": "vllm",
+            "engine_version": s.profile.version,
+            "num_blocks": s.num_gpu_blocks,
+            "block_size": s.block_size,
+            "groups": [{"type": g.type, "window": g.window, "block_size": g.block_size} for g in s.groups],
+            "hash_block_size": s.hash_block_size,
+            "scheduler_block_size": s.scheduler_block_size,
+            "enable_prefix_caching": s.enable_prefix_caching,
+            "max_blocks_per_request": int(e.tables.shape[1]),
+            "max_live_requests": len(e.slots),
+            "requests": len(self.workload),
+        }
 
     def trace_connector(self, numbers: int = 1 << 20) -> None:
         """Keep the calls of the host tier's connector, at most so many numbers between two looks (for recorded runs)."""
@@ -190,12 +143,3 @@ class VllmEngine:
         for s in e.running[: int(self.counters.running)]:
             out[e.slots[s].req] = e.slots[s].num_tokens - e.slots[s].num_prompt
         return out
-
-
-def larger(array: Any, used: int, need: int) -> Any:
-    """The array if ``need`` more fit, else a copy of twice the length or more."""
-    if used + need <= len(array):
-        return array
-    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
-    out[:used] = array[:used]
-    return out.view(np.recarray) if array.dtype.names else out

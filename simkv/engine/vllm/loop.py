@@ -21,10 +21,10 @@ from simkv.engine.offload.hooks import (
     num_held,
     wakes_at,
 )
-from simkv.engine.vllm.compiled import entry, inline, kernel, splice
+from simkv.engine.vllm.compiled import entry, inline, splice
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
-from simkv.engine.vllm.queue import clock, due_before, pop_timer, push_back
+from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back
 from simkv.engine.vllm.scheduler import schedule
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
@@ -37,35 +37,6 @@ MOST_IDLE_COPYING = 200
 """Empty steps after which an engine that copies in circles, with nobody left to serve, is taken to have ended."""
 LAST_INDEX = (1 << 31) - 1
 """Of a schedule() call in a STEP row; arrivals in step mode may lie beyond."""
-
-
-@inline
-def next_open(reqs, c):
-    """First request of the open-loop list that is still to come; chained ones are timed when their predecessor ends."""
-    while c.next_arrival < reqs.size and reqs[c.next_arrival].chained:
-        c.next_arrival += 1
-    return c.next_arrival if c.next_arrival < reqs.size else -1
-
-
-@inline
-def next_request(reqs, queue, c):
-    """The request that arrives next, -1 if none is known."""
-    r = next_open(reqs, c)
-    if c.timers > 0 and (r < 0 or due_before(reqs, queue[0].timer, r)):
-        return queue[0].timer
-    return r
-
-
-@kernel
-def next_event(reqs, queue, actions, c):
-    """Time of the next arrival or action; infinity if there is none."""
-    t = np.inf
-    r = next_request(reqs, queue, c)
-    if r >= 0:
-        t = reqs[r].arrive
-    if c.next_action < actions.size:
-        t = min(t, actions[c.next_action].at)
-    return t
 
 
 @inline

@@ -6,6 +6,8 @@ fcfs is a ring that also takes requests back at its front; priority is a heap ov
 
 from __future__ import annotations
 
+import numpy as np
+
 from simkv.engine.vllm.compiled import inline, kernel
 
 
@@ -158,3 +160,32 @@ def start_successors(reqs, queue, c, r, now):
         reqs[following].tie += now
         push_timer(reqs, queue, c, following)
         following = reqs[following].next_after
+
+
+@inline
+def next_open(reqs, c):
+    """First request of the open-loop list that is still to come; chained ones are timed when their predecessor ends."""
+    while c.next_arrival < reqs.size and reqs[c.next_arrival].chained:
+        c.next_arrival += 1
+    return c.next_arrival if c.next_arrival < reqs.size else -1
+
+
+@inline
+def next_request(reqs, queue, c):
+    """The request that arrives next, -1 if none is known."""
+    r = next_open(reqs, c)
+    if c.timers > 0 and (r < 0 or due_before(reqs, queue[0].timer, r)):
+        return queue[0].timer
+    return r
+
+
+@kernel
+def next_event(reqs, queue, actions, c):
+    """Time of the next arrival or action; infinity if there is none."""
+    t = np.inf
+    r = next_request(reqs, queue, c)
+    if r >= 0:
+        t = reqs[r].arrive
+    if c.next_action < actions.size:
+        t = min(t, actions[c.next_action].at)
+    return t

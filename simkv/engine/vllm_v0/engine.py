@@ -7,20 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import GROW, WAITING
-from simkv.engine.vllm.state import empty
+from simkv.engine.contract import WAITING
+from simkv.engine.replica import Replica
 from simkv.engine.vllm_v0.loop import NO_SWAP_SPACE, advance
 from simkv.engine.vllm_v0.parentage import Parentage
 from simkv.engine.vllm_v0.resolve import V0Resolved
 from simkv.engine.vllm_v0.state import build
 from simkv.errors import EngineError
-from simkv.events.layout import EVENT
-from simkv.events.log import EventLog
-from simkv.events.packed import spread
 from simkv.workload.workload import Workload
 
 
-class V0Engine:
+class V0Engine(Replica):
     """One replica of V0's scheduler and block manager over a whole workload.
 
     Args:
@@ -47,87 +44,50 @@ class V0Engine:
     ) -> None:
         self.workload, self.settings = workload, settings
         self.max_events = max_events
-        self.log_dropped = False
         if parents is not None:
             parents.check(workload.num_output, settings.width)
         self.config, self.counters, self.state = build(workload, settings, step_time, log, max_events, parents)
 
-    def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
-        """Run until virtual time ``until``; the logs grow as needed. Returns one of the reasons in contract.py.
+    def run_compiled(self, until: float, pause: bool) -> int:
+        """One call of the compiled loop.
 
         Raises:
             EngineError: a group has to be swapped out and host memory is full, where V0 stops as well.
         """
-        while True:
-            why = int(advance(self.state, self.config, self.counters, until, pause))
-            if why == NO_SWAP_SPACE:
-                c = self.counters
-                raise EngineError(
-                    f"Request {self.workload.id(int(c.failed_req))} has to be swapped out, needs {int(c.failed_need):,} blocks of host"
-                    f" memory and finds {int(c.cpu_free):,}. V0 stops here with a RuntimeError. Raise swap_space or num_cpu_blocks."
-                )
-            if why != GROW:
-                return why
-            self._grow()
-
-    def _grow(self) -> None:
-        e, c, need = self.state, self.counters, int(self.counters.need_events)
-        if self.config.log and c.events > self.config.max_events:
-            self.config.log = 0
-            self.log_dropped = True
-            self.state = e._replace(log=empty(1, EVENT), log_blocks=np.zeros(1, np.int32))
-        elif self.config.log:
-            self.state = e._replace(
-                log=_larger(e.log, int(c.logged_rows), need), log_blocks=_larger(e.log_blocks, int(c.logged_blocks), need)
+        why = int(advance(self.state, self.config, self.counters, until, pause))
+        if why == NO_SWAP_SPACE:
+            c = self.counters
+            raise EngineError(
+                f"Request {self.workload.id(int(c.failed_req))} has to be swapped out, needs {int(c.failed_need):,} blocks of host"
+                f" memory and finds {int(c.cpu_free):,}. V0 stops here with a RuntimeError. Raise swap_space or num_cpu_blocks."
             )
-        steps = _larger(e.steps, int(c.logged_steps), 1)
-        gaps = _larger(e.gaps, int(c.logged_gaps), len(e.slots))
-        self.state = self.state._replace(steps=steps, gaps=gaps)
+        return why
 
-    @property
-    def steps(self) -> npt.NDArray[np.void]:
-        """STEP rows so far. ``decode`` counts sequences; ``running`` and ``waiting`` requests, swapped ones among the latter."""
-        return self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
+    def gap_room(self) -> int:
+        """A request's sequences step together: one gap per request and token."""
+        return len(self.state.slots)
 
-    @property
-    def gaps(self) -> npt.NDArray[np.void]:
-        """GAP rows so far: a request's sequences step together, so a request has one gap per token, not one per sequence."""
-        return self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
+    def log_room(self) -> tuple[int, int, int]:
+        """Nothing is cached, so there are no keys."""
+        need = int(self.counters.need_events)
+        return need, need, 0
 
-    def event_log(self) -> EventLog | None:
-        """The log so far (views, no copies); ``None`` if it is off or was dropped."""
-        e, c, s = self.state, self.counters, self.settings
-        if not self.config.log:
-            return None
-        return EventLog(
-            rows=e.log[: int(c.logged_rows)].view(np.ndarray).view(EVENT),
-            blocks=e.log_blocks[: int(c.logged_blocks)],
-            keys=e.log_keys[:0],
-            steps=self.steps,
-            header={
-                "engine": s.engine,
-                "engine_version": s.version,
-                "num_blocks": s.num_gpu_blocks,
-                "block_size": s.block_size,
-                "groups": [{"type": g.type, "window": g.window, "block_size": g.block_size} for g in s.groups],
-                "hash_block_size": s.block_size,
-                "scheduler_block_size": s.block_size,
-                "enable_prefix_caching": False,
-                "max_blocks_per_request": int(e.tables.shape[1]),
-                "max_live_requests": s.max_running + 1,
-                "requests": len(self.workload),
-            },
-        )
-
-    def mark(self) -> tuple[int, int]:
-        """Where the log stands, for ``events_since``."""
-        return int(self.counters.logged_rows), int(self.counters.logged_blocks)
-
-    def events_since(self, mark: tuple[int, int]) -> npt.NDArray[np.void]:
-        """``EVENT`` rows written since a mark."""
-        e, (row, block) = self.state, mark
-        rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
-        return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
+    def log_header(self) -> dict[str, Any]:
+        """What a fold must know of the engine."""
+        e, s = self.state, self.settings
+        return {
+            "engine": s.engine,
+            "engine_version": s.version,
+            "num_blocks": s.num_gpu_blocks,
+            "block_size": s.block_size,
+            "groups": [{"type": g.type, "window": g.window, "block_size": g.block_size} for g in s.groups],
+            "hash_block_size": s.block_size,
+            "scheduler_block_size": s.block_size,
+            "enable_prefix_caching": False,
+            "max_blocks_per_request": int(e.tables.shape[1]),
+            "max_live_requests": s.max_running + 1,
+            "requests": len(self.workload),
+        }
 
     def free_queue(self) -> npt.NDArray[np.int32]:
         """Free block ids, the one taken next first."""
@@ -184,12 +144,3 @@ class V0Engine:
             f" {int(c.free):,} of {self.settings.num_gpu_blocks - 1:,} blocks are free, and the first swapped request needs more."
             " V0 would hang here. Give it more blocks."
         )
-
-
-def _larger(array: Any, used: int, need: int) -> Any:
-    """The array if ``need`` more fit, else a copy of twice the length or more."""
-    if used + need <= len(array):
-        return array
-    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
-    out[:used] = array[:used]
-    return out.view(np.recarray) if array.dtype.names else out

@@ -1,0 +1,113 @@
+"""What every engine object does alike: run the compiled loop, grow the logs, show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simkv.engine.contract import GROW
+from simkv.events.layout import EVENT
+from simkv.events.log import EventLog
+from simkv.events.packed import spread
+
+
+class Replica:
+    """Base of the engines. A subclass fills ``config``, ``counters`` and ``state`` and says what its log and loop need.
+
+    ``state`` is a NamedTuple with the arrays log, log_blocks, log_keys, steps and gaps; ``counters`` has how far each is used
+    (logged_rows, logged_blocks, logged_keys, logged_steps, logged_gaps) and events.
+    """
+
+    config: Any
+    counters: Any
+    state: Any
+    log_dropped = False
+
+    def run_compiled(self, until: float, pause: bool) -> int:
+        """Call the compiled loop once. Returns a reason of simkv/engine/contract.py."""
+        raise NotImplementedError
+
+    def log_header(self) -> dict[str, Any]:
+        """What a fold must know of the engine."""
+        raise NotImplementedError
+
+    def log_room(self) -> tuple[int, int, int]:
+        """Rows, blocks and keys that must be free in the logs before the next turn."""
+        need = int(self.counters.need_events)
+        return need, need, need
+
+    def gap_room(self) -> int:
+        """Gaps one turn may write."""
+        return 2 * int(self.config.max_running)
+
+    def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
+        """Run until virtual time ``until``; the logs grow as needed. Returns a reason of simkv/engine/contract.py, never GROW."""
+        while True:
+            why = self.run_compiled(until, pause)
+            if why != GROW:
+                return why
+            self.grow()
+
+    def grow(self) -> None:
+        """Make room for one more turn, or give the event log up beyond ``max_events``."""
+        e, c = self.state, self.counters
+        if self.config.log and c.events > self.config.max_events:
+            self.config.log = 0
+            self.log_dropped = True
+            none = np.empty(1, EVENT).view(np.recarray)
+            e = e._replace(log=none, log_blocks=np.zeros(1, np.int32), log_keys=np.zeros(1, np.uint64))
+        elif self.config.log:
+            rows, blocks, keys = self.log_room()
+            e = e._replace(
+                log=larger(e.log, int(c.logged_rows), rows),
+                log_blocks=larger(e.log_blocks, int(c.logged_blocks), blocks),
+                log_keys=larger(e.log_keys, int(c.logged_keys), keys),
+            )
+        steps = larger(e.steps, int(c.logged_steps), 1)
+        self.state = e._replace(steps=steps, gaps=larger(e.gaps, int(c.logged_gaps), self.gap_room()))
+
+    @property
+    def steps(self) -> npt.NDArray[np.void]:
+        """STEP rows so far."""
+        found: npt.NDArray[np.void] = self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
+        return found
+
+    @property
+    def gaps(self) -> npt.NDArray[np.void]:
+        """GAP rows so far."""
+        found: npt.NDArray[np.void] = self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
+        return found
+
+    def event_log(self) -> EventLog | None:
+        """The log so far (views, no copies); ``None`` if it is off or was dropped."""
+        if not self.config.log:
+            return None
+        e, (rows, blocks) = self.state, self.mark()
+        return EventLog(
+            rows=e.log[:rows].view(np.ndarray).view(EVENT),
+            blocks=e.log_blocks[:blocks],
+            keys=e.log_keys[: int(self.counters.logged_keys)],
+            steps=self.steps,
+            header=self.log_header(),
+        )
+
+    def mark(self) -> tuple[int, int]:
+        """Where the log stands, for ``events_since``."""
+        return int(self.counters.logged_rows), int(self.counters.logged_blocks)
+
+    def events_since(self, mark: tuple[int, int]) -> npt.NDArray[np.void]:
+        """``EVENT`` rows written since a mark."""
+        e, (row, block) = self.state, mark
+        rows = e.log[row : int(self.counters.logged_rows)].view(np.ndarray).view(EVENT)
+        return spread(rows, e.log_blocks[block : int(self.counters.logged_blocks)])
+
+
+def larger(array: Any, used: int, need: int) -> Any:
+    """The array if ``need`` more fit, else a copy of twice the length or more."""
+    if used + need <= len(array):
+        return array
+    out = np.empty(max(len(array) * 2, used + need + len(array) // 2), array.dtype)
+    out[:used] = array[:used]
+    return out.view(np.recarray) if array.dtype.names else out
