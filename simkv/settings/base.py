@@ -41,16 +41,10 @@ def kv_cache_dtype_setting() -> Any:
     return setting("auto", "element type of the KV cache", choices=KV_CACHE_DTYPES)
 
 
-class Settings:
-    """Base of the settings of one engine replica. Subclasses are frozen dataclasses; ``None`` means the engine's own default."""
+class Validated:
+    """Base of frozen dataclasses made of ``setting`` fields: every value is checked, changes make copies."""
 
     __slots__ = ()
-    engine: str
-    engine_version: str
-    model: str
-    gpu: str
-    tensor_parallel_size: int
-    kv_cache_dtype: str
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __post_init__(self) -> None:
@@ -59,18 +53,9 @@ class Settings:
         self.check()
 
     @property
-    def tokens_per_block(self) -> int:
-        """Tokens per block (SGLang: page)."""
-        return int(getattr(self, "block_size", 1))
-
-    @property
-    def compiled_as(self) -> str:
-        """Which compiled code these settings need: the engine, or a specialisation of it that is compiled by itself."""
-        return self.engine
-
-    def with_pool(self, blocks: int) -> Self | None:
-        """A copy with caching on and a pool of so many blocks; ``None`` for an engine that never keeps finished content."""
-        return None
+    def owner(self) -> str:
+        """Whose settings these are, for errors."""
+        return type(self).__name__
 
     def check(self) -> None:
         """Refuse combinations that no single field can refuse. Raises SettingsError."""
@@ -85,7 +70,7 @@ class Settings:
         known = {f.name for f in dataclasses.fields(self)}
         for name in changes:
             if name not in known:
-                raise SettingsError(name, changes[name], f"a setting of {self.engine}: " + ", ".join(sorted(known)))
+                raise SettingsError(name, changes[name], f"a setting of {self.owner}: " + ", ".join(sorted(known)))
         return dataclasses.replace(self, **changes)
 
     @classmethod
@@ -110,9 +95,40 @@ class Settings:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def changed(self) -> dict[str, Any]:
-        """Only what differs from the defaults of this engine: what a link or a bundle needs to carry."""
+        """Only what differs from the defaults: what a link or a bundle needs to carry."""
         base, mine = type(self)().to_mapping(), self.to_mapping()
         return {k: v for k, v in mine.items() if v != base[k]}
+
+
+class Settings(Validated):
+    """Base of the settings of one engine replica. Subclasses are frozen dataclasses; ``None`` means the engine's own default."""
+
+    __slots__ = ()
+    engine: str
+    engine_version: str
+    model: str
+    gpu: str
+    tensor_parallel_size: int
+    kv_cache_dtype: str
+
+    @property
+    def owner(self) -> str:
+        """The engine."""
+        return self.engine
+
+    @property
+    def tokens_per_block(self) -> int:
+        """Tokens per block (SGLang: page)."""
+        return int(getattr(self, "block_size", 1))
+
+    @property
+    def compiled_as(self) -> str:
+        """Which compiled code these settings need: the engine, or a specialisation of it that is compiled by itself."""
+        return self.engine
+
+    def with_pool(self, blocks: int) -> Self | None:
+        """A copy with caching on and a pool of so many blocks; ``None`` for an engine that never keeps finished content."""
+        return None
 
 
 def parse_value(text: str) -> Any:

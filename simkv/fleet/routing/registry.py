@@ -1,0 +1,51 @@
+"""The policies by name. Each is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from simkv.errors import SettingsError
+from simkv.fleet.routing.policy import Content, RoutingPolicy
+
+_WHERE: dict[str, str] = {
+    "round-robin": "simple:RoundRobin",
+    "random": "simple:Random",
+    "least-load": "simple:LeastLoad",
+    "power-of-two": "simple:PowerOfTwo",
+    "session-hash": "session:SessionHashModN",
+    "session-ring": "session:SessionRing",
+}
+"""Name -> ``module:Class`` below simkv/fleet/routing."""
+
+
+def policy_names() -> list[str]:
+    """All policies, simple ones first."""
+    return list(_WHERE)
+
+
+def policy_class(name: str) -> type[RoutingPolicy]:
+    """A policy's class.
+
+    Raises:
+        SettingsError: no such policy.
+    """
+    if name not in _WHERE:
+        raise SettingsError("router", name, ", ".join(_WHERE))
+    module, _, attribute = _WHERE[name].partition(":")
+    found: type[RoutingPolicy] = getattr(import_module(f"simkv.fleet.routing.{module}"), attribute)
+    return found
+
+
+def make_policy(name: str, content: Content, workers: int, settings: Mapping[str, Any] | None = None) -> RoutingPolicy:
+    """One router process with empty tables.
+
+    Args:
+        settings: plain values under the router's own names; the rest is the router's default.
+
+    Raises:
+        SettingsError: no such policy, or a setting it does not take.
+    """
+    cls = policy_class(name)
+    return cls(content, workers, cls.Settings.from_mapping(settings or {}))

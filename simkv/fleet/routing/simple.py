@@ -1,0 +1,49 @@
+"""Policies that look at nothing but the workers: round robin, random, least load, power of two choices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkv.fleet.routing.policy import LOWER, Candidates, Decision, RoutingPolicy
+
+
+class RoundRobin(RoutingPolicy):
+    """A counter modulo the number of workers, in candidate order (Kubernetes' and nginx's default; sglang-router 0.3.2 ``round_robin``)."""
+
+    name = "round-robin"
+    product = "any load balancer"
+    count = 0
+
+    def decide(self, req: int, now: float, c: Candidates) -> Decision:
+        """The next one."""
+        return Decision([c.order[self.count % len(c.order)]], "next")
+
+    def commit(self, req: int, worker: int, now: float) -> None:
+        """Count."""
+        self.count += 1
+
+
+class Random(RoutingPolicy):
+    """Any worker, all equally likely."""
+
+    name = "random"
+    product = "any load balancer"
+
+    def decide(self, req: int, now: float, c: Candidates) -> Decision:
+        """All of them."""
+        return Decision(c.order, "random")
+
+
+class LeastLoad(RoutingPolicy):
+    """The worker with the fewest requests in flight; ties by lot."""
+
+    name = "least-load"
+    product = "any load balancer (nginx least_conn, Envoy LEAST_REQUEST over all hosts)"
+
+    def decide(self, req: int, now: float, c: Candidates) -> Decision:
+        """All with the lowest count."""
+        loads = c.inflight[c.order]
+        scores = np.full(self.workers, np.nan)
+        scores[c.order] = loads
+        low = loads.min()
+        return Decision([w for w, load in zip(c.order, loads.tolist(), strict=True) if load == low], "least", scores=scores, prefers=LOWER)
