@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 DIR holds recorded runs: NAME.input.json[.gz] with NAME.log.jsonl[.gz] (one record per step of the real scheduler), or
-NAME.json[.gz] recorded from a running server. Every field of every record is compared.
+NAME.json[.gz] recorded from a running server or a router. Every field of every record is compared.
 
 examples:
   simkv conformance tests/golden/vllm

@@ -8,6 +8,7 @@ from pathlib import Path
 from simkv.conformance.live import check_live
 from simkv.conformance.offload_manager import manager_scripts
 from simkv.conformance.result import Difference, RunResult
+from simkv.conformance.routers import check_router
 from simkv.conformance.sglang_log import check_sglang
 from simkv.conformance.vllm_log import check_recording
 from simkv.errors import InputError, SimkvError
@@ -39,6 +40,8 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
             checks.append((path, lambda path=path, log=log: check_sglang(path, log)))  # type: ignore[misc]
         elif path.name.endswith((".json.gz", ".json")) and (live := check_live(path)) is not None:
             checks.append((path, live))
+        elif path.name.endswith((".json.gz", ".json")) and (router := check_router(path)) is not None:
+            checks.append((path, router))
         elif path.name.endswith(".jsonl.gz"):
             checks += [(path, script) for script in manager_scripts(path)]
     if not checks:
@@ -46,7 +49,7 @@ def run_conformance(folder: Path, on_result: Callable[[RunResult], None] | None 
             "no recorded run found",
             file=str(folder),
             expected="NAME.input.json[.gz] beside NAME.log.jsonl[.gz], NAME.workload.json[.gz] beside NAME.python.jsonl[.gz],"
-            " or a recording of a live server",
+            " or a recording of a live server or a router",
         )
     results = []
     for path, check in checks:
