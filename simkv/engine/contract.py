@@ -123,7 +123,10 @@ class Engine(Protocol):
 
     @property
     def counters(self) -> Any:
-        """Record with the fields of COUNTERS, and ``now`` (seconds), ``steps``, ``empty_schedules``."""
+        """Record with the fields of COUNTERS, and ``now`` (seconds), ``steps``, ``empty_schedules``, ``next_turn``.
+
+        ``next_turn``: when ``advance`` returned UNTIL, the moment at which the next turn begins if nothing else comes; else infinity.
+        """
 
     @property
     def state(self) -> Any:

@@ -23,7 +23,7 @@ CONFIG = _record(
 """Settings as numbers; ``cells`` without the null cell. The last fields say how long a step takes
 (simkv/engine/step_time_layout.py). ``priority`` is always 0: first come, first served."""
 COUNTERS = _record(
-    f8="now out_free in_free",
+    f8="now out_free in_free next_turn",
     i8="steps turns tokens padding finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys logged_steps"
     " logged_gaps need_events free cached held next_arrival next_action timers wait_head wait_len running unfinished"

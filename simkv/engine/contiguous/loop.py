@@ -121,6 +121,7 @@ def go_to_next_event(e, cfg, c, until):
     if t == np.inf:
         return DONE
     if t > until:
+        c.next_turn = max(t, clock(cfg, c))
         return UNTIL
     if cfg.virtual:
         c.now = max(c.now, t)
@@ -132,6 +133,7 @@ def go_to_next_event(e, cfg, c, until):
 @entry
 def advance(e, cfg, c, until, pause):
     """Run turns until virtual time ``until`` (seconds, or steps in step mode). Returns why it stopped, as vLLM's loop does."""
+    c.next_turn = np.inf
     while True:
         if c.phase == START:
             if c.empty_schedules > MAX_EMPTY_SCHEDULES:
@@ -141,6 +143,7 @@ def advance(e, cfg, c, until, pause):
                 if why != PROCESSED:
                     return why
             if clock(cfg, c) > until:
+                c.next_turn = clock(cfg, c)
                 return UNTIL
             if not has_room(e, cfg, c):
                 return GROW

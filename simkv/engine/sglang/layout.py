@@ -39,7 +39,7 @@ enter the tree at once, as in the recorded runs; the server leaves that to the e
 forgets new_token_ratio whenever it has nothing to do."""
 
 COUNTERS = _record(
-    f8="now ratio total_offset current_offset",
+    f8="now ratio total_offset current_offset next_turn",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys logged_steps logged_gaps"
     " need_rows need_blocks need_keys wait_pages free cached running wait_len"

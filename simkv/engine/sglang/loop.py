@@ -150,6 +150,7 @@ def advance(e, cfg, c, until, pause):
     With ``pause`` it returns after every half turn (SCHEDULED, PROCESSED) so that a caller can look; calling again
     goes on where it stopped.
     """
+    c.next_turn = np.inf
     while True:
         if c.phase == START:
             t = next_event(e.reqs, e.queue, e.actions, c)
@@ -164,6 +165,7 @@ def advance(e, cfg, c, until, pause):
                 return STALLED
             if nothing_left(c) or (cfg.virtual and (c.unfinished == 0 or hangs)):
                 if t > until:
+                    c.next_turn = max(t, clock(cfg, c))
                     return UNTIL
                 if cfg.virtual:
                     c.now = max(c.now, t)
@@ -171,6 +173,7 @@ def advance(e, cfg, c, until, pause):
                     c.steps = max(c.steps, np.int64(np.ceil(t)))
                 c.empty_schedules = 0
             if clock(cfg, c) > until:
+                c.next_turn = clock(cfg, c)
                 return UNTIL
             if not has_room(e, cfg, c):
                 return GROW

@@ -36,7 +36,7 @@ entries before ``hit_start`` are null. Groups with equal window and block size f
 also describes kind k, full attention first: its first group, whether it is full, tokens found (-1 before the search)."""
 
 COUNTERS = record(
-    f8="now device_free",
+    f8="now device_free next_turn",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys"
     " logged_steps logged_gaps need_events need_slots"

@@ -203,6 +203,7 @@ def advance(e, cfg, c, until, pause):
     With ``pause`` it returns after every half turn (SCHEDULED, PROCESSED) so that a caller can look; calling again
     goes on where it stopped.
     """
+    c.next_turn = np.inf
     while True:
         if c.phase == START:
             if stalled(e.host, cfg, c):
@@ -216,6 +217,7 @@ def advance(e, cfg, c, until, pause):
                 if t == np.inf:
                     return DONE
                 if t > until:
+                    c.next_turn = max(t, clock(cfg, c))
                     return UNTIL
                 if cfg.virtual:
                     c.now = max(c.now, t)
@@ -225,9 +227,11 @@ def advance(e, cfg, c, until, pause):
             if wake < np.inf:
                 wake = min(wake, next_event(e.reqs, e.queue, e.actions, c))
                 if wake > until:
+                    c.next_turn = max(wake, clock(cfg, c))
                     return UNTIL
                 c.now = max(c.now, wake)
             if clock(cfg, c) > until:
+                c.next_turn = clock(cfg, c)
                 return UNTIL
             if not has_room(e, cfg, c):
                 return GROW

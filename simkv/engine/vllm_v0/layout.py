@@ -24,7 +24,7 @@ CONFIG = _record(
 """Settings as numbers; the last fields say how long a step takes (simkv/engine/step_time_layout.py). Block 0 is never used:
 it stands for no block, as in the other engines."""
 COUNTERS = _record(
-    f8="now last_end entry_seconds block_seconds",
+    f8="now last_end entry_seconds block_seconds next_turn",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys logged_steps logged_gaps"
     " need_events free cpu_free cached held cpu_held next_arrival next_action timers wait_head wait_len running swapped unfinished"

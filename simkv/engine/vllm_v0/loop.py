@@ -113,6 +113,7 @@ def advance(e, cfg, c, until, pause):
 
     With ``pause`` it returns after every half turn (SCHEDULED, PROCESSED); calling again goes on where it stopped.
     """
+    c.next_turn = np.inf
     while True:
         if c.phase == START:
             if c.empty_schedules > MAX_EMPTY_SCHEDULES:
@@ -122,12 +123,14 @@ def advance(e, cfg, c, until, pause):
                 if t == np.inf:
                     return DONE
                 if t > until:
+                    c.next_turn = max(t, clock(cfg, c))
                     return UNTIL
                 if cfg.virtual:
                     c.now = max(c.now, t)
                 else:
                     c.steps = max(c.steps, np.int64(np.ceil(t)))
             if clock(cfg, c) > until:
+                c.next_turn = clock(cfg, c)
                 return UNTIL
             if not has_room(e, cfg, c):
                 return GROW
