@@ -11,7 +11,11 @@ from simkv.errors import InputError
 class SglangRouterSteps(RouterSteps):
     """sglang-router: requests over HTTP, workers by URL."""
 
-    policies: ClassVar[dict[str, str]] = {"round_robin": "round-robin", "random": "random"}
+    policies: ClassVar[dict[str, str]] = {
+        "round_robin": "round-robin",
+        "random": "random",
+        "cache_aware": "sglang-cache-aware",
+    }
 
     def policy_name(self) -> str:
         """The recorded policy under simkv's name."""

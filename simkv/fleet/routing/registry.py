@@ -16,6 +16,7 @@ _WHERE: dict[str, str] = {
     "power-of-two": "simple:PowerOfTwo",
     "session-hash": "session:SessionHashModN",
     "session-ring": "session:SessionRing",
+    "sglang-cache-aware": "sglang_cache_aware:SglangCacheAware",
 }
 """Name -> ``module:Class`` below simkv/fleet/routing."""
 

@@ -15,18 +15,16 @@ import numpy.typing as npt
 
 from simkv.engine.sglang.content import equal_tokens
 from simkv.engine.vllm.keys import S32, U, mix, mix_token, root_key
-from simkv.fleet.routing.compiled import entry, kernel
+from simkv.fleet.routing.compiled import entry, kernel, record
 from simkv.workload.workload import Workload
 
-PIECE = np.dtype(
-    [
-        ("seed", "i8"),  # the content; -1: written out
-        ("at", "i8"),  # offset of its first unit in the content, or in the array of units written out
-        ("begin", "i4"),  # the piece covers positions begin … end-1 of its request's prompt
-        ("end", "i4"),
-    ]
+PIECE = record(
+    ("seed", "i8"),  # the content; -1: written out
+    ("at", "i8"),  # offset of its first unit in the content, or in the array of units written out
+    ("begin", "i4"),  # the piece covers positions begin … end-1 of its request's prompt
+    ("end", "i4"),
 )
-PROMPT = np.dtype([("piece", "i8"), ("pieces", "i4"), ("units", "i4")])  # first piece, pieces and length of a prompt
+PROMPT = record(("piece", "i8"), ("pieces", "i4"), ("units", "i4"))  # first piece, pieces and length of a prompt
 WRITTEN = -1
 START = np.uint64(root_key(""))
 """Root of a chain of keys without salt: what simkv/engine/vllm/keys.py begins with."""
@@ -36,7 +34,10 @@ _of_workload: WeakKeyDictionary[Workload, Sequences] = WeakKeyDictionary()
 
 
 class Sequences(NamedTuple):
-    """All prompts of a workload: ``PROMPT[n]``, ``PIECE[m]`` and the units that are written out, ``i4[k]``."""
+    """All prompts of a workload: ``PROMPT[n]``, ``PIECE[m]`` and the units that are written out, ``i4[k]``.
+
+    Kernels take it whole, entries array by array (simkv/fleet/routing/compiled.py).
+    """
 
     prompts: npt.NDArray[np.void]
     pieces: npt.NDArray[np.void]
@@ -67,7 +68,7 @@ def _prompts(workload: Workload) -> Sequences:
     prompts["pieces"] = np.bincount(owner[keep], minlength=n)
     prompts["piece"] = np.concatenate([[0], np.cumsum(prompts["pieces"][:-1], dtype=np.int64)])[:n]
     prompts["units"] = workload.num_prompt
-    arrays = Sequences(prompts.view(np.recarray), pieces.view(np.recarray), np.ascontiguousarray(workload.tokens))
+    arrays = Sequences(prompts, pieces, np.ascontiguousarray(workload.tokens))
     for array in arrays:
         array.setflags(write=False)
     return arrays
@@ -124,6 +125,24 @@ def unit_at(s, req, pos):
 
 
 @kernel
+def span_key(s, req, pos, n, h):
+    """Hash of the units ``pos … pos+n-1``, begun with ``h``: equal exactly where the units and ``h`` are."""
+    i, at, stop = piece_at(s, req, pos), pos, pos + n
+    while at < stop:
+        piece = s.pieces[i]
+        m = min(np.int64(piece.end), stop) - at
+        first = piece.at + (at - piece.begin)
+        if piece.seed == WRITTEN:
+            for p in range(first, first + m):
+                h = mix_token(h, s.written[p])
+        else:
+            h = mix(mix(h, U(piece.seed)), (U(first) << S32) | U(m))
+        at += m
+        i += piece.end == at
+    return h
+
+
+@kernel
 def chunk_keys(s, req, chunk, root, partial, out):
     """Keys of the prompt's chunks of ``chunk`` units into ``out``, each over everything before it; returns how many.
 
@@ -132,52 +151,40 @@ def chunk_keys(s, req, chunk, root, partial, out):
     """
     units = np.int64(s.prompts[req].units)
     count = min((units + chunk - 1) // chunk if partial else units // chunk, out.size)
-    h, i, at = root, s.prompts[req].piece, 0
+    h = root
     for k in range(count):
-        stop = min(at + chunk, units)
-        length = stop - at
-        while at < stop:
-            piece = s.pieces[i]
-            n = min(np.int64(piece.end), stop) - at
-            first = piece.at + (at - piece.begin)
-            if piece.seed == WRITTEN:
-                for p in range(first, first + n):
-                    h = mix_token(h, s.written[p])
-            else:
-                h = mix(mix(h, U(piece.seed)), (U(first) << S32) | U(n))
-            at += n
-            i += piece.end == at
-        h = mix(h, U(length))
+        n = min(chunk, units - k * chunk)
+        h = mix(span_key(s, req, k * chunk, n, h), U(n))
         out[k] = h
     return count
 
 
 @entry
-def _common(s, a, b, pos, limit):
-    return common(s, a, b, pos, limit)
+def _common(prompts, pieces, written, a, b, pos, limit):
+    return common(Sequences(prompts, pieces, written), a, b, pos, limit)
 
 
 @entry
-def _unit_at(s, req, pos):
-    return unit_at(s, req, pos)
+def _unit_at(prompts, pieces, written, req, pos):
+    return unit_at(Sequences(prompts, pieces, written), req, pos)
 
 
 @entry
-def _chunk_keys(s, req, chunk, root, partial, out):
-    return chunk_keys(s, req, chunk, root, partial, out)
+def _chunk_keys(prompts, pieces, written, req, chunk, root, partial, out):
+    return chunk_keys(Sequences(prompts, pieces, written), req, chunk, root, partial, out)
 
 
 def common_units(s: Sequences, a: int, b: int, pos: int = 0, limit: int = 1 << 31) -> int:
     """``common`` for Python: units of prompts ``a`` and ``b`` that agree from ``pos`` on, at most ``limit``."""
-    return int(_common(s, a, b, pos, limit))
+    return int(_common(*s, a, b, pos, limit))
 
 
 def unit_id(s: Sequences, req: int, pos: int) -> int:
     """``unit_at`` for Python. ``pos`` is below the prompt's length."""
-    return int(_unit_at(s, req, pos))
+    return int(_unit_at(*s, req, pos))
 
 
 def keys_of(s: Sequences, req: int, chunk: int, root: Any = START, partial: bool = False) -> npt.NDArray[np.uint64]:
     """``chunk_keys`` for Python: the chain keys of one prompt, shape ``[chunks]``."""
     out = np.zeros(-(-int(s.prompts[req]["units"]) // chunk), np.uint64)
-    return out[: _chunk_keys(s, req, chunk, np.uint64(root), partial, out)]
+    return out[: _chunk_keys(*s, req, chunk, np.uint64(root), partial, out)]
