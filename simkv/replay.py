@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -152,7 +152,7 @@ def replay(
     workload, foreign = for_engine(workload, settings or default_settings(workload))
     settings = merge(settings or default_settings(workload), workload)
     resolved = resolve_for(settings, workload)
-    _check_memory(resolved, len(workload))
+    check_memory([resolved], len(workload))
     step_time = step_time or for_workload(workload, settings)
     engine = make_engine(workload, resolved, step_time.record(), log=events, max_events=max_events)
     started = time.perf_counter()
@@ -170,30 +170,36 @@ def replay(
     simulation.run()
     ends = {DONE: "complete", STALLED: "stalled", CRASHED: "crashed"}
     status = ends.get(simulation.outcome, "partial" if simulation.cancelled else "complete")
-    return _collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s, [foreign] if foreign else [])
+    return collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s, [foreign] if foreign else [])
 
 
-def _check_memory(s: Resolved, requests: int) -> None:
-    """Raise if what every replay fills at once, the records of blocks and requests, is more than there is."""
+def check_memory(replicas: Sequence[Resolved], requests: int) -> None:
+    """Raise if what every replay fills at once, the records of blocks and requests, is more than there is.
+
+    Raises:
+        SettingsError: it names the largest pool that would do.
+    """
     room = available_bytes()
-    if room is None:
+    if room is None or not replicas:
         return
-    per_block, others = bytes_needed(s, requests)
-    others += requests * REQUEST_RESULT.itemsize
-    need = s.num_gpu_blocks * per_block + others
-    if need > room:
+    pools, per_block, others = 0, 0, requests * REQUEST_RESULT.itemsize
+    for s in replicas:
+        per_block, more = bytes_needed(s, requests)
+        pools += s.num_gpu_blocks * per_block
+        others += more
+    if pools + others > room:
+        each = f" for each of {len(replicas)} replicas" if len(replicas) > 1 else ""
         raise SettingsError(
             "num_gpu_blocks",
-            s.num_gpu_blocks,
-            f"at most {max(room - others, 0) // per_block:,} on this machine",
-            f"The replay needs {per_block} bytes a block, {need / 1e9:,.1f} GB with its {requests:,} requests;"
+            replicas[0].num_gpu_blocks,
+            f"at most {max(room - others, 0) // (per_block * len(replicas)):,} on this machine{each}",
+            f"The replay needs {per_block} bytes a block, {(pools + others) / 1e9:,.1f} GB with its {requests:,} requests;"
             f" {room / 1e9:,.1f} GB are available",
         )
 
 
-def _collect(
-    engine: Engine, settings: Settings, step_time: StepTime, status: str, wall_s: float, compile_s: float, notes: list[str]
-) -> Run:
+def collect(engine: Engine, settings: Settings, step_time: StepTime, status: str, wall_s: float, compile_s: float, notes: list[str]) -> Run:
+    """What an engine did, as a Run."""
     c, reqs = engine.counters, engine.state.reqs
     result = np.zeros(len(engine.workload), REQUEST_RESULT)
     for name in ("arrive", "scheduled", "first_token", "finish", "hit", "preempted", "status"):

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from simkv.engine.contract import GROW
-from simkv.events.layout import EVENT
+from simkv.events.layout import ABORTED, AS_NEW, CLEARED, EVENT, HOST_CLEARED
 from simkv.events.log import EventLog
 from simkv.events.packed import spread
+
+LOGS = ("log", "log_blocks", "log_keys", "steps", "gaps")
+CURSORS = ("events", "logged_rows", "logged_blocks", "logged_keys", "logged_steps", "logged_gaps")
+TOTALS = (
+    "turns",
+    "tokens",
+    "finished",
+    "aborted",
+    "rejected",
+    "preemptions",
+    "stored",
+    "removed",
+    "requests",
+    "queries",
+    "hits",
+    "recompute_requests",
+    "recompute_queries",
+    "recompute_hits",
+)
+"""Counters that go on over a restart, as a dashboard's ``increase()`` makes them."""
 
 
 class Replica:
@@ -79,6 +100,37 @@ class Replica:
         """GAP rows so far."""
         found: npt.NDArray[np.void] = self.state.gaps[: int(self.counters.logged_gaps)].view(np.ndarray)
         return found
+
+    def restart(self, fresh: Self, at: float, live: Sequence[int]) -> None:
+        """The process dies at moment ``at`` and this one takes its place; log and totals go on.
+
+        Args:
+            fresh: a replica of the same settings that has not run.
+            at: seconds (steps in step mode).
+            live: requests that wait or run here; they end in the log as aborted.
+        """
+        old, c = self.counters, fresh.counters
+        for name in (*TOTALS, *CURSORS):
+            c[name] = old[name]
+        c.now = at
+        c.steps = max(int(old.steps), int(np.ceil(at))) if not fresh.config.virtual else old.steps
+        rows = [(req, 0, ABORTED) for req in live] + [(-1, AS_NEW, CLEARED)]
+        if getattr(fresh.state, "host", None) is not None:
+            rows.append((-1, 0, HOST_CLEARED))
+        arrays = {name: getattr(self.state, name) for name in LOGS}
+        arrays["steps"] = larger(arrays["steps"], int(c.logged_steps), 1)
+        step = arrays["steps"][int(c.logged_steps)]
+        step.fill(0)
+        step.time = step.end = at
+        step.schedule, step.first_event, step.free = -1, c.events, c.free
+        c.logged_steps += 1
+        if self.config.log:
+            arrays["log"] = larger(arrays["log"], int(c.logged_rows), len(rows))
+            arrays["log"].view(np.ndarray).view(EVENT)[int(c.logged_rows) : int(c.logged_rows) + len(rows)] = rows
+            c.logged_rows += len(rows)
+            c.events += len(rows)
+        fresh.config.log = self.config.log
+        self.config, self.counters, self.state = fresh.config, c, fresh.state._replace(**arrays)
 
     def event_log(self) -> EventLog | None:
         """The log so far (views, no copies); ``None`` if it is off or was dropped."""

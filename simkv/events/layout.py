@@ -58,7 +58,7 @@ STORE = 7  # [number of full blocks now] header of one BlockStored: the request'
 STORED = 8  # [block] its key entered the prefix cache; the key is the next entry of ``keys``
 STORED_EXTRA = 9  # [block] a second key inside a bigger block (hybrid models)
 REMOVED_EXTRA = 10  # [block] that second key left; follows the block's RECYCLED
-CLEARED = 11  # reset_prefix_cache succeeded: all keys gone, the queue keeps its order
+CLEARED = 11  # [0] reset_prefix_cache succeeded: all keys gone, the queue keeps its order; [AS_NEW] the process started again
 ADMITTED = 12  # [hit tokens] first admission
 RESUMED = 13  # [hit tokens] admission after a preemption
 SCHEDULED = 14  # [tokens]
@@ -79,6 +79,9 @@ STORE_STARTED = 28  # [chunks] a copy from device to host was ordered
 HOST_CLEARED = 29  # everything left the host tier
 COPIED = 30  # [block] copy-on-write: this block now holds a copy of a shared one
 WRITTEN = 31  # [blocks] so many blocks of the request's reservation hold states (engines that reserve ahead)
+
+AS_NEW = 1
+"""Of CLEARED: whatever was there is gone, the pool is as at the start, in its first order."""
 
 KIND_NAMES = (
     "arrived",

@@ -62,3 +62,13 @@ class ReplicaTable:
                 engine.advance(until, pause=True)
                 self.reasons[first] = UNTIL
         return first
+
+    def earliest(self) -> float:
+        """When the next turn of any replica begins; infinity if none has one to come."""
+        first = np.inf
+        for slot, engine in enumerate(self.engines):
+            if engine is not None:
+                self.reasons[slot] = engine.advance(-np.inf)
+                if self.reasons[slot] == UNTIL:
+                    first = min(first, float(engine.counters.next_turn))
+        return first

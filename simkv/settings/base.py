@@ -144,8 +144,22 @@ def parse_value(text: str) -> Any:
         return text
 
 
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,), "tuple": (tuple,)}
-_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a name", "tuple": "a list of groups"}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "tuple": (tuple,),
+    "Mapping": (Mapping,),
+}
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a name",
+    "tuple": "a list",
+    "Mapping": "a table of names and values",
+}
 
 
 def _check(f: dataclasses.Field[Any], value: Any) -> None:

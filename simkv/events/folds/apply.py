@@ -203,6 +203,21 @@ def free_block(s, c, req, group, b, back):
 
 
 @kernel
+def as_new(s, c, turn):
+    """A process that has just started: nobody holds a block, and the free queue has its first order."""
+    n = s.blocks.size
+    for x in range(n):
+        if s.blocks[x].ref > 0:
+            mark(c, s.blocks, s.changes, x, turn)
+        s.blocks[x].ref = 0
+        s.blocks[x].next = (x + 1) % n
+        s.blocks[x].prev = (x - 1) % n
+    for slot in range(s.slots.size):
+        if s.slots[slot].req >= 0:
+            drop_request(s, c, np.int64(s.slots[slot].req))
+
+
+@kernel
 def apply_rows(s, c, events, keys, first, last, turn):
     """Apply rows ``first … last-1`` of the log, which belong to one turn."""
     for i in range(first, last):
@@ -283,5 +298,7 @@ def apply_rows(s, c, events, keys, first, last, turn):
                     forget_key(s.blocks[x])
                     s.blocks[x].evicted = turn
                     mark(c, s.blocks, s.changes, x, turn)
+            if b == ev.AS_NEW:
+                as_new(s, c, turn)
         elif kind == ev.PREEMPTED or kind == ev.FINISHED or kind == ev.ABORTED:
             drop_request(s, c, req)

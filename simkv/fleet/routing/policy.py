@@ -121,6 +121,8 @@ class RoutingPolicy:
     Settings: ClassVar[type[PolicySettings]] = PolicySettings
     wants_metrics: ClassVar[bool] = False
     """Whether ``Candidates.metrics`` is read."""
+    metrics_interval_s: ClassVar[float] = 1.0
+    """Seconds between two readings of the workers' metrics, by the router's default."""
     wants_first_tokens: ClassVar[bool] = False
     """Whether ``first_token`` is to be called."""
     wants_kv_events: ClassVar[bool] = False

@@ -1,0 +1,125 @@
+"""A fleet of one replica is the replay itself, row by row; operations lose no request."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simkv.replay import Run, replay
+from simkv.replay_fleet import FleetRun, replay_fleet
+from simkv.settings import EngineSettings, Settings, SglangSettings
+from simkv.settings.fleet import FleetSettings, Operation
+from simkv.workload.bundled import bundled
+from simkv.workload.generators import generate
+from simkv.workload.registry import read_workload
+from simkv.workload.transform import limit
+from simkv.workload.workload import Workload
+
+SMALL = EngineSettings(block_size=16, num_gpu_blocks=3000)
+
+
+def mooncake(n: int) -> Workload:
+    return limit(read_workload(bundled()["mooncake_conversation"]), n)
+
+
+def assert_same(a: Run, b: Run) -> None:
+    assert a.log is not None
+    assert b.log is not None
+    for name in ("rows", "blocks", "keys", "steps"):
+        np.testing.assert_array_equal(getattr(a.log, name), getattr(b.log, name))
+    np.testing.assert_array_equal(a.gaps, b.gaps)
+    for name in a.requests.dtype.names or ():
+        np.testing.assert_array_equal(a.requests[name], b.requests[name])
+    assert a.counters == b.counters
+    assert a.end_time_s == b.end_time_s
+
+
+@pytest.mark.parametrize("settings", [EngineSettings(num_gpu_blocks=20_000), SglangSettings(page_size=16)], ids=["vllm", "sglang"])
+def test_one_replica_is_the_replay(settings: Settings) -> None:
+    workload = mooncake(120)
+    fleet = replay_fleet(workload, settings, FleetSettings())
+    assert_same(replay(workload, settings), fleet.replica(0))
+    assert fleet.summary()["finished"] == 120
+
+
+@pytest.mark.parametrize("generator", ["multi_turn_chat", "agents_with_pauses"])
+def test_turns_that_follow_answers_come_when_they_should(generator: str) -> None:
+    workload = limit(generate(generator, seed=3), 150)
+    assert workload.after is not None
+    assert (workload.after >= 0).any()
+    assert_same(replay(workload, SMALL), replay_fleet(workload, SMALL, FleetSettings()).replica(0))
+
+
+def test_a_closed_loop_without_pauses(tmp_path: object) -> None:
+    from dataclasses import replace
+
+    workload = limit(generate("multi_turn_chat", seed=5), 100)
+    assert workload.after is not None
+    arrive = np.where(workload.after >= 0, 0.0, workload.arrive)
+    workload = replace(workload, arrive=arrive)
+    assert_same(replay(workload, SMALL), replay_fleet(workload, SMALL, FleetSettings()).replica(0))
+    fleet = replay_fleet(workload, SMALL, FleetSettings(replicas=3))
+    follows = np.flatnonzero(workload.after >= 0)
+    np.testing.assert_array_equal(fleet.requests["arrive"][follows], fleet.requests["finish"][workload.after[follows]])
+
+
+def run(operations: tuple[Operation, ...], n: int = 300, **more: object) -> FleetRun:
+    settings = FleetSettings.from_mapping({"replicas": 4, "operations": operations, **more})
+    return replay_fleet(mooncake(n), EngineSettings(num_gpu_blocks=20_000), settings)
+
+
+def test_a_replica_that_dies_loses_no_request() -> None:
+    fleet = run((Operation(kind="fail", at=30.0, replica=1),))
+    s = fleet.summary()
+    assert s["finished"] == s["requests"] == 300
+    assert s["sent_again"] > 0
+    again = np.flatnonzero(fleet.attempts)
+    assert (fleet.placed[again] != 1).all()
+    assert not (fleet.decisions["worker"][fleet.decisions["time"] > 30.0] == 1).any()
+    assert fleet.requests["arrive"][again].max() <= 30.0, "timed from the first arrival"
+
+
+def test_requests_are_given_up_and_said_so_when_nothing_is_left_to_send_them_to() -> None:
+    dead = tuple(Operation(kind="fail", at=30.0, replica=i) for i in range(4))
+    fleet = run(dead)
+    s = fleet.summary()
+    assert s["finished"] + s["never_served"] == 300
+    assert any("never sent" in note for note in fleet.notes)
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_rolling_deploy_restarts_every_replica_with_an_empty_cache(drain: bool) -> None:
+    fleet = run((Operation(kind="deploy", at=20.0, drain=drain, startup_s=5.0),), 400)
+    assert fleet.summary()["finished"] == 400
+    kinds = [(int(k), int(r)) for k, r in zip(fleet.operations["kind"], fleet.operations["replica"], strict=True)]
+    assert [r for k, r in kinds if k == 5] == [0, 1, 2, 3]
+    assert bool(fleet.summary()["sent_again"]) is not drain
+    assert (fleet.decisions["worker"] >= 0).all()
+
+
+def test_same_seed_same_log() -> None:
+    a, b = (run((), router="random", seed=7) for _ in range(2))
+    c = run((), router="random", seed=8)
+    np.testing.assert_array_equal(a.decisions, b.decisions)
+    assert a.log is not None
+    assert b.log is not None
+    for x, y in zip(a.log.replicas, b.log.replicas, strict=True):
+        np.testing.assert_array_equal(x.rows, y.rows)
+    assert not np.array_equal(a.decisions["worker"], c.decisions["worker"])
+
+
+def test_scaling_out_and_in() -> None:
+    fleet = run((Operation(kind="add", at=10.0, count=2, startup_s=5.0), Operation(kind="remove", at=40.0, replica=0)))
+    assert fleet.summary()["finished"] == 300
+    late = fleet.decisions[fleet.decisions["time"] > 40.0]
+    assert set(late["worker"].tolist()) == {1, 2, 3, 4, 5}
+
+
+def test_warming_requests_are_no_traffic() -> None:
+    fleet = run((Operation(kind="deploy", at=60.0, startup_s=5.0, warm=4),), 400)
+    assert fleet.traffic == 400 < len(fleet.workload)
+    assert fleet.summary()["finished"] == 400
+    warmed = fleet.requests[400:]
+    assert (warmed["status"] == 3).all()
+    assert (fleet.placed[400:] >= 0).all()
+    assert not np.isin(fleet.decisions["req"], np.arange(400, len(fleet.workload))).any()
