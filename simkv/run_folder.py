@@ -38,9 +38,19 @@ class SavedRun:
     workload: Workload
     requests: npt.NDArray[np.void]
 
-    def log(self) -> EventLog:
-        """The event log. Raises InputError if the run was made without one."""
-        return EventLog.load(self.folder / "events")
+    def log(self, replica: int | None = None) -> EventLog:
+        """The event log; of a fleet, one replica's. Raises InputError if the run was made without one, or has no such replica."""
+        count = len(self.info["resolved"]) if isinstance(self.info["resolved"], list) else None
+        if count is None:
+            if replica is not None:
+                raise InputError("this is the run of one engine, not of a fleet", file=str(self.folder), hint="Leave --replica out")
+            return EventLog.load(self.folder / "events")
+        if replica is None or not 0 <= replica < count:
+            raise InputError(
+                f"this is a fleet of {count} replicas", file=str(self.folder), expected=f"--replica 0 to {count - 1}, whose log to take"
+            )
+        self.info["resolved"] = self.info["resolved"][replica]
+        return EventLog.load(self.folder / "events" / f"replica-{replica}")
 
     def digests(self) -> Digests:
         """The engine's real block digests for this run's requests. Raises InputError for an engine whose digests are not known."""
@@ -86,7 +96,7 @@ def save_run(run: Run, folder: Path, *, source: str, seed: int, summary: dict[st
             run.log.save(folder / "events")
         save_workload(run.workload, folder / "workload.npz")
         np.save(folder / "requests.npy", run.requests, allow_pickle=False)
-        _write_requests(run, folder / "requests.csv")
+        write_csv(folder / "requests.csv", request_columns(run.workload, run.requests))
         _write_metrics(run, folder / "metrics.csv")
         # Last, and as a whole: a folder with run.json is complete.
         (folder / "run.json").write_text(json.dumps(_info(run, source, seed, summary), indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -126,20 +136,19 @@ def _info(run: Run, source: str, seed: int, summary: dict[str, Any]) -> dict[str
     return info
 
 
-def _write_requests(run: Run, target: Path) -> None:
+def request_columns(w: Workload, r: npt.NDArray[np.void]) -> dict[str, list[Any]]:
     """One line a request, in order of arrival; empty where it did not come to that."""
     from simkv.replay import STATUS
 
-    w, r = run.workload, run.requests
     unit = "s" if w.time_unit == "seconds" else "steps"
     arrive, scheduled, first, finish = (r[name] for name in ("arrive", "scheduled", "first_token", "finish"))
     columns: dict[str, list[Any]] = {
         "id": [w.id(i) for i in range(len(w))],
         "status": [STATUS[s] for s in r["status"].tolist()],
-        f"arrive_{unit}": _numbers(arrive),
-        f"queue_{unit}": _numbers(scheduled - arrive),
-        f"ttft_{unit}": _numbers(first - arrive),
-        f"e2e_{unit}": _numbers(finish - arrive),
+        f"arrive_{unit}": numbers(arrive),
+        f"queue_{unit}": numbers(scheduled - arrive),
+        f"ttft_{unit}": numbers(first - arrive),
+        f"e2e_{unit}": numbers(finish - arrive),
         "prompt_tokens": w.num_prompt.tolist(),
         "cached_tokens": [n if s == s else "" for n, s in zip(r["hit"].tolist(), scheduled.tolist(), strict=True)],
         "generated_tokens": r["generated"].tolist(),
@@ -148,21 +157,23 @@ def _write_requests(run: Run, target: Path) -> None:
     for name, index, names in (("tenant", w.tenant, w.tenants), ("session", w.session, w.sessions), ("cache_salt", w.salt, w.salts)):
         if index is not None:
             columns[name] = [names[k] if k >= 0 else "" for k in index.tolist()]
-    _csv(target, columns)
+    return columns
 
 
 def _write_metrics(run: Run, target: Path) -> None:
     """The series the charts are drawn from, at 1,000 moments; empty where there is no data."""
     from simkv.metrics.series import series
 
-    _csv(target, {name: _numbers(np.asarray(values)) for name, values in series(run, points=1000).items()})
+    write_csv(target, {name: numbers(np.asarray(values)) for name, values in series(run, points=1000).items()})
 
 
-def _numbers(values: npt.NDArray[Any]) -> list[Any]:
+def numbers(values: npt.NDArray[Any]) -> list[Any]:
+    """Values for a spreadsheet: an empty cell where there is no number."""
     return ["" if v != v else v for v in values.tolist()]
 
 
-def _csv(target: Path, columns: dict[str, list[Any]]) -> None:
+def write_csv(target: Path, columns: dict[str, list[Any]]) -> None:
+    """Columns of equal length, with a head."""
     with target.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(columns)

@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN_DIR", help="folder written by `simkv replay --out`")
     parser.add_argument("--format", required=True, choices=("parquet", "jsonl", "chrome"))
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
+    parser.add_argument("--replica", type=int, metavar="I", help="of a fleet: whose log")
     parser.add_argument("--max-requests", type=int, default=2000, metavar="N", help="chrome: the first N requests (default 2000)")
     parser.add_argument("--kv-events-only", action="store_true", help="jsonl: only BlockStored, BlockRemoved, AllBlocksCleared")
     parser.add_argument("--no-tokens", action="store_true", help="jsonl: leave token_ids out")
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--max-requests is {args.max_requests}", expected="a whole number of at least 1")
 
     saved = open_run(args.folder)
-    log = saved.log()
+    log = saved.log(args.replica)
     info = {name: saved.info[name] for name in ("simkv", "source", "settings", "status")}
     if args.format == "parquet":
         from simkv.events.export.parquet import write_parquet

@@ -1,4 +1,4 @@
-"""What there is to choose from: ``simkv traces``, ``formats``, ``generators``, ``models``, ``gpus``, ``profiles``, ``settings``."""
+"""What there is to choose from: traces, formats, generators, routers, models, GPUs, profiles and settings, one command each."""
 
 from __future__ import annotations
 
@@ -50,6 +50,21 @@ def _generators() -> Rows:
     fields = ("name", "default", "allowed", "help")
     params = {g.name: [{f: getattr(p, f) for f in fields} for p in g.params] for g in generators()}
     return [{"name": g.name, "title": g.title, "story": g.story, "params": params[g.name]} for g in generators()]
+
+
+def _routers() -> Rows:
+    from simkv.fleet.routing import policy_class, policy_names
+
+    rows: Rows = []
+    for name in policy_names():
+        policy = policy_class(name)
+        about = (policy.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+        params = [
+            {"name": f.name, "default": getattr(policy.Settings(), f.name), "help": f.metadata.get("help", "")}
+            for f in dataclasses.fields(policy.Settings)
+        ]
+        rows.append({"name": name, "product": policy.product, "rule": " ".join(about.split()), "settings": params})
+    return rows
 
 
 def _models() -> Rows:
@@ -147,10 +162,19 @@ def _show_settings(rows: Rows) -> str:
     return "\n\n".join(parts) + "\n\nnone: the engine's own default for the model, GPU and workload."
 
 
+def _show_routers(rows: Rows) -> str:
+    lines: list[str] = []
+    for row in rows:
+        lines += [f"{row['name']}  ({row['product']})", f"  {row['rule']}"]
+        lines += [f"    {p['name']}={p['default']}  {p['help']}" for p in row["settings"]]
+    return "\n".join(lines)
+
+
 LISTS: dict[str, tuple[str, Callable[[], Rows], Callable[[Rows], str]]] = {
     "traces": ("the traces that come with simkv", _traces, _show_pairs),
     "formats": ("the trace formats that simkv reads", _formats, _show_formats),
     "generators": ("the generators of made-up traffic and their parameters", _generators, _show_generators),
+    "routers": ("the routing policies of fleets and their settings, for --router and --router-set", _routers, _show_routers),
     "models": ("the models whose memory simkv knows", _models, _show_models),
     "gpus": ("the GPUs that simkv knows", _gpus, _show_gpus),
     "profiles": ("the engine releases whose behaviour can be chosen", _profiles, _show_profiles),

@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simkv.commands import INTERRUPTED, OK, source
+from simkv.commands import INTERRUPTED, OK, fleet, source
 from simkv.commands.text import NO_DATA, percent, seconds, table, visible, whole
 from simkv.plain import to_json
 
 if TYPE_CHECKING:
     from simkv.diagnosis.host_report import HostReport
     from simkv.replay import Run
+    from simkv.settings.fleet import FleetSettings
 
 EPILOG = """\
 examples:
@@ -24,6 +25,8 @@ examples:
   simkv replay generator:multi_turn_chat --seed 7 --set engine_version=0.18
   simkv replay chats.jsonl --tokenizer tokenizer.json --skip-bad-rows
   simkv replay mooncake --limit 1000 --out runs/a    keep requests, metrics and the event log for `simkv export`
+  simkv replay mooncake --replicas 4 --router sglang-cache-aware
+  simkv replay mooncake --replicas 4 --router session-ring --operation deploy,at=1800,startup_s=90,warm=8
 
 Hit rate is in tokens: hits ÷ queries over the whole run, as in vllm:prefix_cache_hits_total: first admissions only
 (with an engine_version before 0.27 every lookup of a waiting request, as those releases count)."""
@@ -40,6 +43,7 @@ def add(commands: Any) -> None:
     )
     source.add_arguments(parser)
     source.add_settings(parser)
+    fleet.add_arguments(parser)
     output = parser.add_argument_group("what to keep")
     output.add_argument("--out", type=Path, metavar="DIR", help="write run.json, requests.csv, metrics.csv and the event log there")
     output.add_argument(
@@ -65,6 +69,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out is not None:
         check_target(args.out)
+    chosen = fleet.fleet_from(args)
+    if chosen is not None:
+        return _run_fleet(args, chosen)
     started = time.perf_counter()
     workload = source.open_source(args)
     load_s = time.perf_counter() - started
@@ -92,6 +99,33 @@ def run(args: argparse.Namespace) -> int:
         )
         return INTERRUPTED
     return OK
+
+
+def _run_fleet(args: argparse.Namespace, chosen: FleetSettings) -> int:
+    """Replay one source through a fleet; returns as ``run``."""
+    from simkv.commands.progress import watching
+    from simkv.diagnosis.fleet_ladder import ladder_of_fleet
+    from simkv.fleet_folder import save_fleet
+    from simkv.replay_fleet import replay_fleet
+
+    started = time.perf_counter()
+    workload = source.open_source(args)
+    load_s = time.perf_counter() - started
+    settings = source.settings_for(args, workload)
+    events = args.out is not None if args.events is None else args.events
+    with watching() as watch:
+        result = replay_fleet(workload, settings, chosen, events=events, progress=watch)
+    ladder = ladder_of_fleet(result)
+    summary = {**result.summary(), "ladder": ladder.summary(), "load_s": load_s}
+    if args.out is not None:
+        save_fleet(result, args.out, source=args.source, seed=args.seed, summary=summary)
+    if args.json:
+        print(to_json(summary))
+    else:
+        print(visible(fleet.report(result, summary, ladder)))
+        if args.out is not None:
+            print(f"\nKept in {args.out}. One replica's event log for other programs: simkv export {args.out} --replica 0 …")
+    return INTERRUPTED if watch.interrupted else OK
 
 
 def _next_step(folder: Path) -> str:
