@@ -16,6 +16,7 @@ from typing import Any
 from simkv import jit
 
 FOLDS = "folds"
+FLEET = "fleet"
 FIRST = ("vllm", FOLDS)
 """What the page opens with."""
 TINY_POOL: dict[str, dict[str, Any]] = {
@@ -63,9 +64,22 @@ def warm_folds() -> None:
     chain_keys(generate("shared_system_prompt", requests=4), 0, 16)
 
 
+def warm_fleet() -> None:
+    """Put a few requests through a fleet behind every router."""
+    from simkv.fleet.routing import policy_names
+    from simkv.replay_fleet import replay_fleet
+    from simkv.settings import EngineSettings
+    from simkv.settings.fleet import FleetSettings
+    from simkv.workload.generators import generate
+
+    requests, settings = generate("shared_system_prompt", requests=8), EngineSettings.from_mapping(TINY_POOL["vllm"])
+    for name in policy_names():
+        replay_fleet(requests, settings, FleetSettings(replicas=2, router=name))
+
+
 def everything() -> tuple[str, ...]:
     """All parts, those the page opens with first."""
-    return (*FIRST, *(part for part in TINY_POOL if part not in FIRST))
+    return (*FIRST, *(part for part in TINY_POOL if part not in FIRST), FLEET)  # a fleet runs vLLM: not before that is there
 
 
 def beside(*parts: str) -> subprocess.Popen[bytes]:
@@ -111,6 +125,8 @@ def main(words: Sequence[str]) -> None:
         for part in parts:
             if part == FOLDS:
                 warm_folds()
+            elif part == FLEET:
+                warm_fleet()
             else:
                 warm_engine(part)
         return

@@ -13,7 +13,7 @@ from simkv.settings import ENGINES, settings_class
 
 def test_every_engine_has_a_small_pool() -> None:
     assert {part.partition("+")[0] for part in warm.TINY_POOL} == set(ENGINES)
-    assert set(warm.everything()) == {*warm.TINY_POOL, warm.FOLDS}
+    assert set(warm.everything()) == {*warm.TINY_POOL, warm.FOLDS, warm.FLEET}
     assert warm.everything()[: len(warm.FIRST)] == warm.FIRST
     for part, values in warm.TINY_POOL.items():
         assert settings_class(part.partition("+")[0]).from_mapping(values).compiled_as == part

@@ -10,14 +10,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from simkv.bench import whole
+from simkv.bench import fleet, whole
 from simkv.bench.whole import Section
 
 
 def main() -> int:
     """Measure everything and print Markdown. Returns 1 if a total was wrong."""
     subprocess.run([sys.executable, "-m", "simkv.warm", "all"], check=True)
-    ok = _show(whole.mooncake()) & _show(whole.ten_times())
+    ok = _show(whole.mooncake()) & _show(whole.ten_times()) & _show(fleet.fleet())
     from simkv.bench import inside, page, radix  # only now: see whole.py
 
     shown = [_show(section()) for section in (*inside.SECTIONS, radix.radix, page.page)]
