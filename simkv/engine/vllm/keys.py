@@ -52,19 +52,19 @@ def image_key(req, images, start, end, h):
 
 
 @kernel
-def block_keys(req, runs, tokens, images, block_size, upto, out):
-    """Keys of the first ``upto`` full blocks into ``out``. A block's content is the list of pieces it covers."""
-    h = req.root
-    r = req.first_run
-    at = 0
-    for i in range(upto):
+def next_keys(req, runs, tokens, images, block_size, first, upto, h, r, at, out):
+    """Keys of full blocks ``first … upto-1`` into ``out``, from the key ``h`` before them and the place they begin (run, offset).
+
+    A block's content is the list of pieces it covers. Returns key, run and offset to go on from.
+    """
+    for i in range(first, upto):
         need = block_size
         while need > 0:
             run = runs[r]
             n = min(run.n - at, need)
             if run.seed < 0:
-                first = -1 - run.seed + run.start + at
-                for p in range(first, first + n):
+                begin = -1 - run.seed + run.start + at
+                for p in range(begin, begin + n):
                     h = mix_token(h, tokens[p])
             else:
                 h = mix(mix(h, U(run.seed)), (U(run.start + at) << S32) | U(n))
@@ -77,3 +77,10 @@ def block_keys(req, runs, tokens, images, block_size, upto, out):
             h = image_key(req, images, i * block_size, (i + 1) * block_size, h)
         h = mix(h, U(block_size))
         out[i] = h
+    return h, r, at
+
+
+@kernel
+def block_keys(req, runs, tokens, images, block_size, upto, out):
+    """Keys of the first ``upto`` full blocks into ``out``."""
+    next_keys(req, runs, tokens, images, block_size, 0, upto, req.root, np.int64(req.first_run), np.int64(0), out)
