@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simkv.events.folds.apply import apply_rows, start
+from simkv.events.folds.apply import apply_rows
 from simkv.events.folds.compiled import entry, inline
 from simkv.events.folds.pool import turn_starts
+from simkv.events.folds.state import start
 from simkv.events.log import EventLog
 
 STATES = ("free", "cached", "in use", "shared", "null", "reserved")

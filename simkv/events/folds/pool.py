@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.errors import InputError
-from simkv.events.folds.apply import State, apply_rows, start
+from simkv.events.folds.apply import apply_rows
 from simkv.events.folds.compiled import entry
+from simkv.events.folds.state import State, start
 from simkv.events.log import EventLog
 
 I4 = npt.NDArray[np.int32]
