@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simkv.engine.contract import RUNNING, WAITING
+from simkv.engine.contract import ABORTED, RUNNING, WAITING
 from simkv.engine.engines import make_engine, resolve_for
 from simkv.engine.step_time import for_workload
 from simkv.events.folds.pool import PoolFold
@@ -33,6 +33,7 @@ def test_a_fold_follows_a_restart(settings: Settings, at: float) -> None:
         return make_engine(workload, resolved, step_time.record(), log=True)
 
     engine = new()
+    as_new = engine.state.reqs.copy()  # type: ignore[attr-defined]
     engine.advance(at)  # type: ignore[attr-defined]
     reqs = engine.state.reqs  # type: ignore[attr-defined]
     live = np.flatnonzero((reqs["status"] == WAITING) | (reqs["status"] == RUNNING)).tolist()
@@ -41,7 +42,8 @@ def test_a_fold_follows_a_restart(settings: Settings, at: float) -> None:
     fresh.state = fresh.state._replace(reqs=reqs)  # type: ignore[attr-defined]
     fresh.counters.next_arrival = engine.counters.next_arrival  # type: ignore[attr-defined]
     for r in live:
-        reqs["status"][r] = 4
+        reqs[r] = as_new[r]
+        reqs["status"][r] = ABORTED
     engine.restart(fresh, at, live)  # type: ignore[attr-defined]
     engine.check_integrity()  # type: ignore[attr-defined]
     # Memory that is not paged has no queue: its free pieces are not handed out in an order.
