@@ -75,11 +75,16 @@ FORBIDDEN = {
     "events": {"engine", "fleet", "metrics", "conformance", "comparison", "replay", "run_folder", "diagnosis", "planning", "live"} | EDGE,
     "metrics": {"engine", "conformance", "comparison", "run_folder"} | EDGE,
     "conformance": {"metrics", "comparison", "run_folder"} | EDGE,
-    "replay": {"comparison", "run_folder"} | EDGE,
+    "replay": {"replay_fleet", "comparison", "run_folder"} | EDGE,
+    "replay_fleet": {"comparison", "run_folder"} | EDGE,
     "comparison": {"conformance", "run_folder"} | EDGE,
     "run_folder": EDGE,
+    "fleet_folder": EDGE,
     "ui": {"commands", "cli", "bench"},
 }
+for _rooms in FORBIDDEN.values():  # what may not know a replay may not know a fleet's either
+    _rooms |= {"replay_fleet"} if "replay" in _rooms else set()
+    _rooms |= {"fleet_folder"} if "run_folder" in _rooms else set()
 EXCEPTIONS = {
     ("hardware", "simkv.engine.profiles"): "how much memory a release takes is part of its profile, which is data",
     ("settings", "simkv.hardware"): "the KV groups of a named model stand in the table of models",
