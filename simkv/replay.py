@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -147,6 +148,7 @@ def replay(
     Raises:
         SettingsError: what the engine would refuse at start-up, or a pool whose model does not fit in this machine's memory.
     """
+    from simkv.diagnosis.run_notes import run_notes
     from simkv.fleet.simulation import Simulation
 
     workload, foreign = for_engine(workload, settings or default_settings(workload))
@@ -170,7 +172,8 @@ def replay(
     simulation.run()
     ends = {DONE: "complete", STALLED: "stalled", CRASHED: "crashed"}
     status = ends.get(simulation.outcome, "partial" if simulation.cancelled else "complete")
-    return collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s, [foreign] if foreign else [])
+    found = collect(engine, settings, step_time, status, time.perf_counter() - started, compile_s, [foreign] if foreign else [])
+    return dataclasses.replace(found, notes=(*found.notes, *run_notes(found)))
 
 
 def check_memory(replicas: Sequence[Resolved], requests: int) -> None:

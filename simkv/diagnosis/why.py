@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.diagnosis.keys import namespace, request_keys
+from simkv.diagnosis.parted import parted
 from simkv.engine.vllm.chain import chain_keys, group_key
 from simkv.events import layout as ev
 from simkv.events.log import EventLog
@@ -33,6 +34,7 @@ class Miss:
         evicted_step, evicted_for: turn and request whose allocation took the block away.
         stored_by: request that had stored it.
         shared_with: request in another namespace (salt or adapter) that had stored the same content.
+        cause: of new content that is old in parts: why it parted (simkv/diagnosis/parted.py).
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Miss:
     evicted_for: int | None = None
     stored_by: int | None = None
     shared_with: int | None = None
+    cause: str | None = None
 
 
 class KeyHistory:
@@ -185,12 +188,15 @@ def _first_missing(run: Run, log: EventLog, req: int, hit: int, history: KeyHist
     if other is not None:
         text = f"{found}{w.id(other)} had sent the same {where}, but under another cache_salt or adapter, which never share."
         return Miss("other namespace", text, hit, prompt, block, shared_with=other)
-    earlier = _common_prefix(run, req, history)
+    earlier, like = _common_prefix(run, req, history)
     if hit == 0 and 0 < earlier < size:
         text = f"{found}It shares only {earlier} tokens with an earlier request: less than one block of {size}."
         return Miss("below a block", text, hit, prompt, block)
     shared = f" The longest prefix it shares with an earlier request is {earlier:,} tokens." if earlier > hit else ""
     text = f"{found}Its {where} is new: no earlier request had the same {(block + 1) * size:,} first tokens.{shared}"
+    why = parted(w, req, like, earlier) if like is not None else None
+    if why is not None:
+        return Miss("new content", f"{text} {why.sentence}", hit, prompt, block, cause=why.cause)
     return Miss("new content", text, hit, prompt, block)
 
 
@@ -229,14 +235,23 @@ def _alike(run: Run, req: int, history: KeyHistory) -> list[int]:
     return [i for i in alike if history.admission.get(i, before) < before]
 
 
-def _common_prefix(run: Run, req: int, history: KeyHistory) -> int:
-    """Tokens shared with the best earlier request of the same namespace, by content pieces (not rounded to blocks)."""
-    w, best = run.workload, 0
+def _common_prefix(run: Run, req: int, history: KeyHistory) -> tuple[int, int | None]:
+    """Tokens shared with the best earlier request of the same namespace, by content pieces (not rounded to blocks), and which it is.
+
+    The latest of several; where none begins alike, the one admitted last.
+    """
+    w, best, like = run.workload, 0, None
     mine = w.runs[w.first_run[req] : w.first_run[req + 1]]
     for i in _alike(run, req, history):
         if namespace(run, i) == namespace(run, req):
-            best = max(best, _equal_tokens(w, mine, w.runs[w.first_run[i] : w.first_run[i + 1]]))
-    return min(best, int(w.num_prompt[req]))
+            equal = _equal_tokens(w, mine, w.runs[w.first_run[i] : w.first_run[i + 1]])
+            if equal >= best:
+                best, like = equal, i
+    if like is None:
+        before = history.admission[req]
+        rows = ((row, i) for i, row in history.admission.items() if row < before and namespace(run, i) == namespace(run, req))
+        like = max(rows, default=(0, None))[1]
+    return min(best, int(w.num_prompt[req])), like
 
 
 def _equal_tokens(w: Workload, a: npt.NDArray[np.void], b: npt.NDArray[np.void]) -> int:

@@ -127,7 +127,7 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
         in_flight = budget * (2 if is_async else 1)
         _check_start(s, workload, mml, blocks, in_flight, budget)
     offload = resolve_offload(s, p.version, notes)
-    notes += _warnings(s, workload, budget, seqs, sized, by_user)
+    notes += _warnings(s, workload, mml, budget, seqs, sized, by_user)
     return Resolved(
         block_size=s.block_size,
         num_gpu_blocks=blocks,
@@ -206,11 +206,18 @@ def _check_start(s: EngineSettings, workload: Workload, mml: int, blocks: int, i
         raise SettingsError("max_num_batched_tokens", budget, f"at least max_model_len={mml} without chunked prefill", hint)
 
 
-def _warnings(s: EngineSettings, workload: Workload, budget: int, seqs: int, sized: Capacity | None, by_user: set[str]) -> list[str]:
+def _warnings(
+    s: EngineSettings, workload: Workload, mml: int, budget: int, seqs: int, sized: Capacity | None, by_user: set[str]
+) -> list[str]:
     out = []
     if budget < seqs:
         out.append(f"vLLM refuses to start with max_num_batched_tokens={budget:,} below max_num_seqs={seqs:,}; the replay goes on.")
-    if len(workload) and s.enable_prefix_caching and int(workload.num_prompt.max()) <= s.scheduler_block_size:
+    if s.enable_prefix_caching and s.scheduler_block_size > mml:
+        out.append(
+            f"A block of {s.scheduler_block_size:,} tokens is longer than max_model_len={mml:,}, so no request ever fills one: prefix"
+            " caching is inert. Take smaller blocks."
+        )
+    elif len(workload) and s.enable_prefix_caching and int(workload.num_prompt.max()) <= s.scheduler_block_size:
         out.append(f"No prompt is longer than one block of {s.scheduler_block_size} tokens, so nothing can be found in the cache.")
     if s.num_gpu_blocks is not None and "num_gpu_blocks" in workload.engine and s.num_gpu_blocks == workload.engine["num_gpu_blocks"]:
         out.append(f"num_gpu_blocks={s.num_gpu_blocks:,} comes from the workload's file, not from model and GPU.")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simkv.diagnosis.first_block import first_block
 from simkv.diagnosis.host_report import HostReport, host_report
 from simkv.diagnosis.why import KeyHistory, Miss, why_missed
 from simkv.events.folds.block_map import BlockHistory, block_history, encode
@@ -192,7 +193,14 @@ class Shown:
             time_unit=self.time_unit,
             from_host=self.host.external_hits if self.host is not None else None,
             moved=run.resolved.engine == "contiguous",
+            below_block=below_block(run),
         )
+
+
+def below_block(run: Run) -> int:
+    """Tokens that prompts share at their beginning, where that is less than one block and nothing was found; else 0."""
+    found = first_block(run.workload, run.resolved.scheduler_block_size) if not run.counters["hits"] else None
+    return found.longest if found is not None and found.sentence is not None else 0
 
 
 def from_cache(run: Run) -> tuple[int, int]:

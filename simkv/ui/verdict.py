@@ -28,6 +28,7 @@ class Story:
         status: ``complete``, ``partial``, ``stalled`` or ``crashed``.
         end_s: simulated end.
         from_host: prompt tokens that came from the host tier at first admission; ``None`` without one.
+        below_block: tokens that prompts share at most, where all they share is less than one block; else 0.
     """
 
     requests: int
@@ -51,6 +52,7 @@ class Story:
     time_unit: str = "seconds"
     moved: bool = False
     from_host: int | None = None
+    below_block: int = 0
 
     @property
     def hit_rate(self) -> float:
@@ -106,6 +108,11 @@ def _cache(s: Story) -> str:
         return f"{rate} of prompt tokens came from the cache, as many as without any eviction: what {pool} evicts does not return."
     if s.hit_rate < 0.01:
         few = f"Only {rate} of prompt tokens" if s.hits else "No prompt token"
+        if s.below_block:
+            short = (
+                f"these prompts share at most their first {text.counted(s.below_block, 'token')}, less than one block of {s.block_size:,}"
+            )
+            return f"{few} came from the cache, though nothing was evicted: {short}."
         return f"{few} came from the cache, though nothing was evicted: these prompts share next to nothing."
     return f"{rate} of prompt tokens came from the cache and nothing was evicted: {pool} holds every prefix."
 

@@ -27,6 +27,8 @@ QUEUE_TITLES = {"contiguous": "Free cells", "sglang": "Taken next: head of the f
 def draw(shown: Shown) -> None:
     """Draw everything about one run."""
     st.subheader(text.plain(verdict(shown.story), 600), anchor=False)
+    for note in shown.run.notes:
+        st.caption(text.plain(note, 600))
     _body(shown)
 
 
@@ -146,7 +148,7 @@ def run_json(shown: Shown) -> bytes:
         "source": {"kind": config.kind, "name": config.name, "params": dict(config.params), "limit": config.limit, "salts": config.salts},
         "settings": run.settings.to_mapping(),
         "changed_settings": run.settings.changed(),
-        "notes": run.resolved.notes,
+        "notes": [*run.notes, *run.resolved.notes],
         "verdict": verdict(shown.story),
         "hit_rate_without_eviction": shown.ceiling,
         "summary": shown.summary,

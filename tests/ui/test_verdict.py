@@ -40,6 +40,11 @@ def test_evictions_that_cost_hits_are_the_headline() -> None:
         ({"evicted": 0, "first_eviction_s": math.nan, "hits": 4_476_000}, "nothing was evicted"),
         ({"evicted": 0, "hits": 1000, "ceiling": 0.0}, "Only 0.0 % of prompt tokens"),
         ({"evicted": 0, "first_eviction_s": math.nan, "hits": 0, "ceiling": 0.0}, "No prompt token came from the cache, though"),
+        (
+            {"evicted": 0, "first_eviction_s": math.nan, "hits": 0, "ceiling": 0.0, "below_block": 9},
+            "No prompt token came from the cache, though nothing was evicted: these prompts share at most their first 9 tokens, less"
+            " than one block of 16.",
+        ),
         ({"caching": False, "prompt_tokens": 0, "hits": 0}, "Prefix caching is off"),
         ({"has_content": False}, "lengths but no content"),
         ({"prompt_tokens": 0, "hits": 0}, "No request was admitted"),
