@@ -144,6 +144,7 @@ def replay_fleet(
     events: bool = True,
     progress: Callable[[Progress], bool] | None = None,
     max_events: int | None = MAX_EVENTS,
+    truth: bool = True,
 ) -> FleetRun:
     """Replay ``workload`` through a fleet of replicas.
 
@@ -154,6 +155,7 @@ def replay_fleet(
         events: keep the event log.
         progress: called several times a second; returning False cancels and keeps what there is.
         max_events: for the whole fleet; see simkv.replay.MAX_EVENTS.
+        truth: write beside every decision what the replicas' caches really held.
 
     Raises:
         SettingsError: what an engine or a router would refuse at start-up, or pools that do not fit in this machine's memory.
@@ -162,6 +164,7 @@ def replay_fleet(
     from simkv.fleet.replicas import Plan, Replicas
     from simkv.fleet.routers import Routers
     from simkv.fleet.routing.policy import Content
+    from simkv.fleet.truth import Truth
     from simkv.fleet.warming import with_warming
 
     fleet = fleet or FleetSettings()
@@ -184,6 +187,7 @@ def replay_fleet(
     most = None if max_events is None else max(max_events // fleet.slots, 1)
     replicas = Replicas(workload, plans, log=events, max_events=most)
     routers = Routers(Content(workload, fleet.chars_per_token), fleet, fleet.slots)
+    held = Truth(workload, replicas.engines) if truth and workload.prompts_have_content else None
     watch: list[Fleet] = []
 
     def report() -> bool:
@@ -192,7 +196,7 @@ def replay_fleet(
         clock = float(now) if np.isfinite(now) else 0.0
         return progress(Progress(clock, ended, traffic, replicas.turns(), ended / max(traffic, 1), time.perf_counter() - started))
 
-    run = Fleet(workload, fleet, replicas, routers, warming, report if progress else None)
+    run = Fleet(workload, fleet, replicas, routers, warming, report if progress else None, held)
     watch.append(run)
     run.run()
     wall = time.perf_counter() - started

@@ -19,6 +19,7 @@ from simkv.fleet.arrivals import Arrivals
 from simkv.fleet.inflight import ENDED
 from simkv.fleet.replicas import Replicas
 from simkv.fleet.routers import Routers
+from simkv.fleet.truth import Truth
 from simkv.settings.fleet import FleetSettings
 from simkv.workload.workload import Workload
 
@@ -37,7 +38,7 @@ class Fleet:
         routers: the router processes.
         warming: request numbers for warming a replica, by operation number.
         report: called several times a second; returning False cancels.
-        truth: prompt tokens that each live replica's cache holds of a request (simkv/fleet/truth.py).
+        truth: what each replica's cache really holds, written beside every decision; ``None`` leaves that out.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Fleet:
         routers: Routers,
         warming: dict[int, list[list[int]]],
         report: Callable[[], bool] | None,
-        truth: Callable[[int, list[int]], npt.NDArray[np.int32]] | None = None,
+        truth: Truth | None = None,
     ) -> None:
         self.workload, self.settings, self.replicas, self.routers = workload, settings, replicas, routers
         self.warming, self.report, self.truth = warming, report, truth
@@ -75,7 +76,7 @@ class Fleet:
 
         first = min(0.0, self.arrivals.peek()) if self.arrivals.peek() < np.inf else 0.0
         for slot in range(self.settings.replicas):
-            self.replicas.start(slot, first)
+            self.start(slot, first)
             self.routers.add(slot, first)
         start_operations(self)
         while not self.cancelled:
@@ -115,7 +116,7 @@ class Fleet:
         if due is not None:
             self._scrape(due)
         attempt = int(self.attempts[req])
-        slot = self.routers.route(req, at, attempt, self.truth)
+        slot = self.routers.route(req, at, attempt, self.truth.cached if self.truth is not None else None)
         self.send(slot, req, at, again=attempt > 0)
 
     def send(self, slot: int, req: int, at: float, *, again: bool = False) -> None:
@@ -125,6 +126,12 @@ class Fleet:
         self.replicas.send(slot, req, at, again=again)
         self.load[slot] += 1
         self.arrivals.watch(req)
+
+    def start(self, slot: int, at: float) -> None:
+        """A process starts in a slot; it takes no requests yet."""
+        self.replicas.start(slot, at)
+        if self.truth is not None:
+            self.truth.replace(slot, self.replicas.engines[slot])
 
     def release(self, at: float) -> None:
         """A replica takes requests again: those that waited for one come to the routers now."""
@@ -136,6 +143,8 @@ class Fleet:
         """The process in a slot dies; what it had is sent again, or given up after too many deaths."""
         self.look(at)
         routed = [r for r in self.replicas.stop(slot, at) if r not in self.warm_of]
+        if self.truth is not None:
+            self.truth.replace(slot, None)
         self.load[slot] = 0
         for req in routed:
             self.routers.lost(req, slot, at)

@@ -110,7 +110,7 @@ def _bring_in(fleet: Fleet, operation: Operation, number: int, slot: int) -> Ste
     """Start a process; compute the warming requests; then it takes traffic."""
     env = fleet.env
     yield env.timeout(operation.startup_s)
-    fleet.replicas.start(slot, env.now)
+    fleet.start(slot, env.now)
     rounds = fleet.warming.get(number, [])
     if rounds:
         requests = rounds.pop()

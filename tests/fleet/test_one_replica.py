@@ -123,3 +123,19 @@ def test_warming_requests_are_no_traffic() -> None:
     assert (warmed["status"] == 3).all()
     assert (fleet.placed[400:] >= 0).all()
     assert not np.isin(fleet.decisions["req"], np.arange(400, len(fleet.workload))).any()
+
+
+def test_decisions_know_what_the_caches_held() -> None:
+    fleet = run((), router="least-load")
+    d = fleet.decisions
+    assert (d["best_cached"] >= d["cached"]).all()
+    assert (d["cached"] >= 0).all()
+    assert d["cached"].max() > 0
+    # Of requests that came to a replica together, the later ones find what the first ones are about to compute.
+    _, first = np.unique(np.stack([d["time"], d["worker"].astype(float)]), axis=1, return_index=True)
+    at_once = first[fleet.requests["scheduled"][d["req"][first]] == d["time"][first]]
+    assert len(at_once) > 10
+    np.testing.assert_array_equal(fleet.requests["hit"][d["req"]][at_once], d["cached"][at_once])
+    blind = replay_fleet(mooncake(300), EngineSettings(num_gpu_blocks=20_000), fleet.fleet, truth=False)
+    assert (blind.decisions["cached"] == -1).all()
+    np.testing.assert_array_equal(blind.decisions["worker"], d["worker"])
