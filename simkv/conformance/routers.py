@@ -21,6 +21,8 @@ from simkv.errors import InputError
 READERS: dict[str, str] = {
     "sglang-router": "router_sglang:SglangRouterSteps",
     "smg": "router_sglang:SmgSteps",
+    "vllm-router": "router_vllm:VllmRouterSteps",
+    "ray.serve": "router_ray:RayServeSteps",
 }
 """First words of ``router`` -> ``module:Class`` below simkv/conformance, a subclass of ``RouterSteps``."""
 

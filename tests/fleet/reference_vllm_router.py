@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 HEADER = "tokens"
 """Six units stand before the first token; which, nobody sees."""
 
@@ -126,14 +128,15 @@ class CacheAware:
     """The rule. Workers are any small numbers; ``order`` lists the live ones."""
 
     def __init__(self, cache_threshold: float = 0.3, balance_abs_threshold: int = 64, balance_rel_threshold: float = 1.5) -> None:
-        self.threshold, self.absolute, self.relative = cache_threshold, balance_abs_threshold, balance_rel_threshold
+        self.threshold, self.absolute = float(np.float32(cache_threshold)), balance_abs_threshold
+        self.relative = np.float32(balance_rel_threshold)
         self.tree = Tree()
 
     def decide(self, tokens: Sequence[int], order: Sequence[int], load: dict[int, int]) -> tuple[int, str, int]:
         """Worker, branch, and tokens that matched."""
         least = min(order, key=lambda w: load[w])
         high, low = max(load[w] for w in order), min(load[w] for w in order)
-        if high - low > self.absolute and high > low * self.relative:
+        if high - low > self.absolute and np.float32(high) > np.float32(low) * self.relative:
             return least, "load_balance", 0
         if not tokens:
             return least, "empty", 0

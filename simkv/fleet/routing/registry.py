@@ -17,6 +17,8 @@ _WHERE: dict[str, str] = {
     "session-hash": "session:SessionHashModN",
     "session-ring": "session:SessionRing",
     "sglang-cache-aware": "sglang_cache_aware:SglangCacheAware",
+    "vllm-router-cache-aware": "vllm_router_cache_aware:VllmRouterCacheAware",
+    "ray-prefix-aware": "ray_prefix_aware:RayPrefixAware",
 }
 """Name -> ``module:Class`` below simkv/fleet/routing."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 import numpy as np
 
 from simkv.fleet.routing.policy import LOWER, Candidates, Decision, RoutingPolicy
@@ -47,3 +49,24 @@ class LeastLoad(RoutingPolicy):
         scores[c.order] = loads
         low = loads.min()
         return Decision([w for w, load in zip(c.order, loads.tolist(), strict=True) if load == low], "least", scores=scores, prefers=LOWER)
+
+
+class PowerOfTwo(RoutingPolicy):
+    """Two different workers drawn at random, the one with fewer requests in flight wins; a tie goes to the one drawn first."""
+
+    name = "power-of-two"
+    product = "any load balancer (Envoy LEAST_REQUEST, nginx random two least_conn)"
+
+    def decide(self, req: int, now: float, c: Candidates) -> Decision:
+        """Those that can win, with their chances: of N(N-1)/2 pairs a worker wins against all that are busier, and half of its ties."""
+        n, every = len(c.order), c.inflight.tolist()
+        loads = [every[w] for w in c.order]
+        scores = np.full(self.workers, np.nan)
+        scores[c.order] = loads
+        if n == 1:
+            return Decision(c.order, "two choices", scores=scores, prefers=LOWER)
+        ranked = sorted(loads)
+        wins = {load: n - bisect_right(ranked, load) + (bisect_right(ranked, load) - bisect_left(ranked, load) - 1) / 2 for load in ranked}
+        able = [w for w in c.order if wins[every[w]]]
+        pairs = n * (n - 1) / 2
+        return Decision(able, "two choices", scores=scores, prefers=LOWER, weights=[wins[every[w]] / pairs for w in able])
