@@ -5,17 +5,9 @@ Written from the behaviour of the process (recordings in tests/golden), not from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-HEADER = "tokens"
-"""Six units stand before the first token; which, nobody sees."""
-
-
-def routing_text(tokens: Sequence[int]) -> str:
-    """What goes into the tree: the header, then eight hexadecimal digits a token."""
-    return HEADER + "".join(f"{t:08x}" for t in tokens)
 
 
 def common(a: str, b: str) -> int:
@@ -125,29 +117,46 @@ class Tree:
 
 
 class CacheAware:
-    """The rule. Workers are any small numbers; ``order`` lists the live ones."""
+    """The rule. Workers are any small numbers; ``order`` lists the live ones.
 
-    def __init__(self, cache_threshold: float = 0.3, balance_abs_threshold: int = 64, balance_rel_threshold: float = 1.5) -> None:
+    Args:
+        header, digits: how a prompt's text is made: a header, then so many hexadecimal digits a token; with one digit a token is a
+            single character, whatever its number.
+    """
+
+    def __init__(
+        self,
+        cache_threshold: float = 0.3,
+        balance_abs_threshold: int = 64,
+        balance_rel_threshold: float = 1.5,
+        header: str = "tokens",
+        digits: int = 8,
+    ) -> None:
         self.threshold, self.absolute = float(np.float32(cache_threshold)), balance_abs_threshold
         self.relative = np.float32(balance_rel_threshold)
+        self.header, self.digits = header, digits
         self.tree = Tree()
 
-    def decide(self, tokens: Sequence[int], order: Sequence[int], load: dict[int, int]) -> tuple[int, str, int]:
+    def text(self, tokens: Sequence[int]) -> str:
+        """What goes into the tree."""
+        return self.header + "".join(chr(t) if self.digits == 1 else f"{t:0{self.digits}x}" for t in tokens)
+
+    def decide(self, tokens: Sequence[int], order: Sequence[int], load: Mapping[int, int]) -> tuple[int, str, int]:
         """Worker, branch, and tokens that matched."""
         least = min(order, key=lambda w: load[w])
         high, low = max(load[w] for w in order), min(load[w] for w in order)
         if high - low > self.absolute and np.float32(high) > np.float32(low) * self.relative:
             return least, "load_balance", 0
         if not tokens:
-            return least, "empty", 0
-        text = routing_text(tokens)
-        matched = max(0, self.tree.match(text) - len(HEADER)) // 8
+            return least, "no tokens", 0
+        text = self.text(tokens)
+        matched = max(0, self.tree.match(text) - len(self.header)) // self.digits
         if matched / len(tokens) > self.threshold:
-            owners = self.tree.node_at(text, len(HEADER) + 8 * matched).stamps
-            return min((w for w in order if w in owners), key=lambda w: load[w]), "match", matched
-        return least, "low_match", matched
+            owners = self.tree.node_at(text, len(self.header) + self.digits * matched).stamps
+            return min((w for w in order if w in owners), key=lambda w: load[w]), "cache prefix", matched
+        return least, "low match", matched
 
     def commit(self, tokens: Sequence[int], worker: int) -> None:
         """The request went there."""
         if tokens:
-            self.tree.insert(routing_text(tokens), worker)
+            self.tree.insert(self.text(tokens), worker)
