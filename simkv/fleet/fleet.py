@@ -25,6 +25,7 @@ from simkv.workload.workload import Workload
 
 FIRST_SLICE = 1 / 256
 REPORT_EVERY_S = 0.1
+LONGEST_CALL_S, SHORTEST_CALL_S = 0.2, 0.05
 TINY = 1e-9
 
 
@@ -173,9 +174,8 @@ class Fleet:
     def _advance(self, until: float) -> bool:
         """Bring every replica to just before ``until``. False if a new arrival comes before, or the run was cancelled."""
         while self.seen < until:
-            stop = until
-            if self.report is not None:
-                stop = min(stop, max(self.seen, 0.0) + self._slice)
+            stop = until if self.report is None else min(until, max(self.seen, 0.0) + self._slice)
+            cut, began = stop < until, time.perf_counter()
             due = self.routers.wants_scrape(until) if until < np.inf else None
             if due is not None and self.seen < due:
                 stop = min(stop, due)
@@ -183,6 +183,7 @@ class Fleet:
             self.look(self.seen)
             if due is not None and self.seen >= due:
                 self._scrape(due)
+            self._resize(cut, time.perf_counter() - began)
             if not self._go_on():
                 self.cancelled = True
                 return False
@@ -212,16 +213,17 @@ class Fleet:
     def _scrape(self, at: float) -> None:
         self.routers.scrape(lambda out: self.replicas.metrics(self.routers.live, at, out), at)
 
+    def _resize(self, cut: bool, took: float) -> None:
+        """Slices of simulated time so long that one call of the core takes about a tenth of a second."""
+        if took > LONGEST_CALL_S:
+            self._slice /= 2
+        elif cut and took < SHORTEST_CALL_S:
+            self._slice *= 2
+
     def _go_on(self) -> bool:
-        if self.report is None:
+        if self.report is None or time.perf_counter() - self._reported < REPORT_EVERY_S:
             return True
-        now = time.perf_counter()
-        took = now - self._reported
-        if took < REPORT_EVERY_S:
-            self._slice *= 2 if self.seen > 0 else 1
-            return True
-        self._slice = max(self._slice / 2, 1e-3) if took > 3 * REPORT_EVERY_S else self._slice
-        self._reported = now
+        self._reported = time.perf_counter()
         return self.report()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simkv.replay import Run, replay
+from simkv.replay import Progress, Run, replay
 from simkv.replay_fleet import FleetRun, replay_fleet
 from simkv.settings import EngineSettings, Settings, SglangSettings
 from simkv.settings.fleet import FleetSettings, Operation
@@ -139,3 +139,24 @@ def test_decisions_know_what_the_caches_held() -> None:
     blind = replay_fleet(mooncake(300), EngineSettings(num_gpu_blocks=20_000), fleet.fleet, truth=False)
     assert (blind.decisions["cached"] == -1).all()
     np.testing.assert_array_equal(blind.decisions["worker"], d["worker"])
+
+
+def test_a_fleet_reports_and_can_be_cancelled() -> None:
+    seen: list[float] = []
+
+    def watch(progress: Progress) -> bool:
+        seen.append(progress.fraction)
+        return len(seen) < 3
+
+    workload = mooncake(2000)
+    fleet = replay_fleet(workload, EngineSettings(num_gpu_blocks=20_000), FleetSettings(replicas=3), progress=watch)
+    if fleet.status == "partial":
+        assert len(seen) == 3
+        assert 0 < fleet.summary()["finished"] < 2000
+    else:  # a machine so fast that there was nothing to report
+        assert fleet.summary()["finished"] == 2000
+    assert seen == sorted(seen)
+    whole = replay_fleet(workload, EngineSettings(num_gpu_blocks=20_000), FleetSettings(replicas=3), progress=lambda _: True)
+    silent = replay_fleet(workload, EngineSettings(num_gpu_blocks=20_000), FleetSettings(replicas=3))
+    np.testing.assert_array_equal(whole.decisions, silent.decisions)
+    np.testing.assert_array_equal(whole.requests, silent.requests)
