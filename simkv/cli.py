@@ -16,7 +16,7 @@ from simkv.commands import BAD_INPUT, INTERRUPTED, PIPE_CLOSED
 from simkv.commands.text import visible
 from simkv.errors import SimkvError
 
-COMMANDS = ("replay", "compare", "conformance", "bench", "export", "transfer", "waste", "sharing", "app", "lists")
+COMMANDS = ("replay", "compare", "conformance", "bench", "export", "transfer", "waste", "sharing", "scenarios", "app", "lists")
 
 EPILOG = """\
 start here:

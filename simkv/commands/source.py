@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from simkv.workload.workload import Workload
 
 GENERATOR = "generator:"
+SCENARIO = "scenario:"
 ALIASES = {"mooncake": "mooncake_conversation"}
 SOURCE_HELP = """\
 a file (any format of `simkv formats`, gzip or not), the name of a bundled trace (`simkv traces`; a unique beginning
-is enough), or generator:NAME?parameter=value&… (`simkv generators`)"""
+is enough), generator:NAME?parameter=value&… (`simkv generators`), or scenario:NAME/VARIANT (`simkv scenarios`)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +74,10 @@ def open_source(args: argparse.Namespace) -> Workload:
 
     text: str = args.source
     salts = transform.salt_mode(args.salts)  # before a long read
-    workload = _generate(text[len(GENERATOR) :], args) if text.startswith(GENERATOR) else _read(text, args)
+    if text.startswith(SCENARIO):
+        workload = _scenario(text[len(SCENARIO) :], args)
+    else:
+        workload = _generate(text[len(GENERATOR) :], args) if text.startswith(GENERATOR) else _read(text, args)
     workload = transform.with_salts(workload, salts)
     # What --set names is the user's word even where it equals the default; the file's own setting must not come back.
     named = {pair.partition("=")[0].strip().replace("-", "_") for pair in args.pairs}
@@ -119,9 +123,24 @@ def path_of(text: str) -> tuple[Path, str | None]:
     raise InputError(
         f"there is no file and no bundled trace {text}",
         field="SOURCE",
-        expected="a file, or one of " + ", ".join(known) + ", or generator:NAME",
+        expected="a file, or one of " + ", ".join(known) + ", or generator:NAME or scenario:NAME",
         hint="`simkv traces` describes the bundled traces, `simkv generators` the generators",
     )
+
+
+def _scenario(text: str, args: argparse.Namespace) -> Workload:
+    """The traffic of a scenario's variant (the first if none is named); its settings come with it as those of a file would."""
+    from simkv.scenarios import find_scenario
+    from simkv.scenarios.traffic import recorded
+    from simkv.workload.transform import limit
+
+    for option in ("format", "skip_bad_rows", "tokenizer", "seed"):
+        if getattr(args, option):
+            raise InputError(f"--{option.replace('_', '-')} does not apply to a scenario", field="SOURCE")
+    name, _, variant = text.partition("/")
+    scenario = find_scenario(name)
+    workload = recorded(scenario.variant(variant) if variant else scenario.variants[0])
+    return workload if args.limit is None else limit(workload, args.limit)
 
 
 def _generate(text: str, args: argparse.Namespace) -> Workload:

@@ -23,6 +23,8 @@ def value(metric: Metric, given: float | None, none: str = text.NO_DATA) -> str:
         return text.seconds(given)
     if metric.unit == "tokens":
         return text.short_count(given)
+    if metric.unit in ("GiB", "factor"):
+        return f"{given:,.1f} GiB" if metric.unit == "GiB" else f"{given:,.2f} ×"
     if metric.unit.endswith("/s"):
         return f"{given:,.0f}/s" if given >= 100 else f"{given:,.3g}/s"
     return text.count(given)

@@ -38,6 +38,9 @@ PINNED = {
     "open_ended": "5f22102b390be9b1",
     "agents_with_pauses": "075ccc9649688592",
     "growing_tenants": "668cd9925ec04bb8",
+    "prompt_template": "a3d678e5b6d43e8d",
+    "adapters_and_images": "32d5e4209c5a431a",
+    "chat_and_batch_job": "59cdabc09e3b2e54",
 }
 
 

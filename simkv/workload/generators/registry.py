@@ -7,12 +7,15 @@ from typing import Any
 
 from simkv.errors import SettingsError
 from simkv.workload.generators import (
+    adapters_and_images,
     agents_with_pauses,
+    chat_and_batch_job,
     few_shot_branching,
     growing_tenants,
     long_document_qa,
     multi_turn_chat,
     open_ended,
+    prompt_template,
     rag_shuffled,
     rag_static_context,
     shared_system_prompt,
@@ -32,6 +35,9 @@ _MODULES = (
     open_ended,
     agents_with_pauses,
     growing_tenants,
+    prompt_template,
+    adapters_and_images,
+    chat_and_batch_job,
 )
 _GENERATORS: dict[str, Generator] = {m.GENERATOR.name: m.GENERATOR for m in _MODULES}
 LARGEST_SEED = 2**63 - 1

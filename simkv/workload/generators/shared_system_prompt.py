@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simkv.workload.generators.arrivals import arrivals
 from simkv.workload.generators.build import OWN, SHARED, Piece, workload
 from simkv.workload.generators.draws import Draws
@@ -18,7 +20,8 @@ def make(draws: Draws, v: Values) -> Workload:
     output = draws.lengths("output", n, v["output_tokens"], v["length_cv"])
     system = draws.lengths("system", v["tenants"], v["system_tokens"], 0.0)
     own = OWN + draws.numbers(n)
-    pieces = [Piece(SHARED + tenant, system[tenant]), Piece(own, question)]
+    prompt = tenant if v["prompts"] == "one a tenant" else np.zeros_like(tenant)
+    pieces = [Piece(SHARED + prompt, system[prompt]), Piece(own, question)]
     return workload("shared_system_prompt", when, pieces, output, tenant=tenant, tenants=v["tenants"])
 
 
@@ -29,7 +32,8 @@ GENERATOR = Generator(
     " question is new, so nearly the whole system prompt is found in the cache as long as it stays there.",
     params=(
         REQUESTS,
-        Param("tenants", 4, "how many system prompts there are, one a tenant", 1, 100_000),
+        Param("tenants", 4, "how many tenants there are", 1, 100_000),
+        Param("prompts", "one a tenant", "whose system prompt it is", choices=("one a tenant", "the same for all")),
         Param("skew", 1.0, "how unevenly users belong to tenants (Zipf exponent; 0 = evenly)", 0, 4),
         Param("system_tokens", 2000, "tokens of a system prompt", 0, 1_000_000),
         Param("question_tokens", 150, "mean tokens of a question", 1, 1_000_000),
