@@ -78,10 +78,13 @@ FORBIDDEN = {
     "replay": {"replay_fleet", "comparison", "run_folder"} | EDGE,
     "replay_fleet": {"comparison", "run_folder"} | EDGE,
     "comparison": {"conformance", "run_folder"} | EDGE,
+    "scenarios": {"conformance", "run_folder"} | EDGE,
     "run_folder": EDGE,
     "fleet_folder": EDGE,
     "ui": {"commands", "cli", "bench"},
 }
+for _rooms in FORBIDDEN.values():  # what may not know the command line may not know scenarios either
+    _rooms |= {"scenarios"} if "cli" in _rooms and _rooms is not FORBIDDEN["scenarios"] and _rooms is not FORBIDDEN["ui"] else set()
 for _rooms in FORBIDDEN.values():  # what may not know a replay may not know a fleet's either
     _rooms |= {"replay_fleet"} if "replay" in _rooms else set()
     _rooms |= {"fleet_folder"} if "run_folder" in _rooms else set()
