@@ -160,6 +160,7 @@ def replay_fleet(
     Raises:
         SettingsError: what an engine or a router would refuse at start-up, or pools that do not fit in this machine's memory.
     """
+    from simkv.diagnosis.aliasing import aliasing_note
     from simkv.fleet.fleet import Fleet
     from simkv.fleet.replicas import Plan, Replicas
     from simkv.fleet.routers import Routers
@@ -171,6 +172,9 @@ def replay_fleet(
     started = time.perf_counter()
     traffic = len(workload)
     workload, foreign = for_engine(workload, settings or default_settings(workload))
+    notes = [foreign] if foreign else []
+    if fleet.router == "round-robin" and fleet.routers == 1 and (aliased := aliasing_note(workload, fleet.replicas)):
+        notes.append(aliased)
     base = merge(settings or default_settings(workload), workload)
     workload, warming = with_warming(workload, fleet)
     # The longest request decides the default context length; a warming request is never longer.
@@ -200,7 +204,7 @@ def replay_fleet(
     watch.append(run)
     run.run()
     wall = time.perf_counter() - started
-    return _collect(run, base, chosen, traffic, wall, [foreign] if foreign else [])
+    return _collect(run, base, chosen, traffic, wall, notes)
 
 
 def _override(base: Settings, values: dict[str, Any]) -> Settings:
