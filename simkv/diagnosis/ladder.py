@@ -77,8 +77,8 @@ class Ladder:
         """``(name, tokens, share, what the loss to the rung above is called)``, from the top; restarts only where there were any."""
         steps = [
             ("one endless cache for all", self.ceiling, "new content"),
-            ("an endless cache per replica, as routed", self.routed, "routing"),
-            *([("… emptied at each restart", self.kept, "cold starts")] if self.kept != self.routed else []),
+            ("one per replica, as routed", self.routed, "routing"),
+            *([("… emptied at restarts", self.kept, "cold starts")] if self.kept != self.routed else []),
             ("delivered by the engines", self.delivered, "capacity and timing"),
         ]
         return [(name, tokens, self.rate(tokens), loss) for name, tokens, loss in steps]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from simkv.settings import EngineSettings, Settings
+from simkv.settings.fleet import FleetSettings
 from simkv.workload.workload import Workload
 
 SALTS = {"as recorded": "keep", "off": "off", "per tenant": "per tenant", "per session": "per session"}
@@ -31,7 +32,8 @@ class Config:
         limit: keep the first so many requests; ``None`` keeps all.
         salts: mode of ``with_salts``: who gets a cache_salt of his own.
         speed: how much faster than recorded the requests arrive.
-        settings: the engine's settings.
+        settings: the engine's settings, of each replica.
+        fleet: replicas, router and operations; ``None`` for one replica without a router.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class Config:
     salts: str = "keep"
     speed: float = 1.0
     settings: Settings = field(default_factory=EngineSettings)
+    fleet: FleetSettings | None = None
 
     @property
     def source_digest(self) -> str:
@@ -51,14 +54,18 @@ class Config:
     @property
     def digest(self) -> str:
         """Identity of the run: equal questions have equal answers."""
-        return _digest([self.source_digest, self.salts, self.speed, self.settings.to_mapping()])
+        fleet = [self.fleet.to_mapping()] if self.fleet is not None else []
+        return _digest([self.source_digest, self.salts, self.speed, self.settings.to_mapping(), *fleet])
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def cost(workload: Workload, settings: Settings, measured_rate: float = 2.5e6) -> float:
-    """Rough seconds a replay takes: blocks touched and tokens decoded over what one core does per second."""
+def cost(workload: Workload, settings: Settings, fleet: FleetSettings | None = None, measured_rate: float = 2.5e6) -> float:
+    """Rough seconds a replay takes: blocks touched and tokens decoded over what one core does per second.
+
+    A fleet decodes the same tokens in smaller batches, but is not replayed a second time for its ceiling.
+    """
     blocks = float(workload.num_prompt.sum(dtype=np.int64)) / settings.tokens_per_block
-    return (2 * blocks + float(workload.num_output.sum(dtype=np.int64)) / 4) / measured_rate
+    return (2 * blocks + float(workload.num_output.sum(dtype=np.int64)) / (2 if fleet else 4)) / measured_rate

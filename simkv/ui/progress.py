@@ -42,6 +42,8 @@ def sentence(job: Job) -> str:
         return f"Preparing the replay ({job.elapsed_s:.0f} s)"
     if job.phase == "folding":
         return f"Drawing the block map ({job.elapsed_s:.0f} s)"
+    if job.phase == "counting":
+        return f"Counting what routing kept and lost ({job.elapsed_s:.0f} s)"
     p = job.progress
     left = f", about {text.seconds(round(job.left_s))} to go" if job.left_s is not None else ""
     return f"Simulated clock {text.clock(p.simulated_s)}, {p.finished:,} of {text.counted(p.requests, 'request')} finished{left}"

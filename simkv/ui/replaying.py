@@ -9,7 +9,9 @@ from simkv import warm
 from simkv.engine.engines import is_compiled, note_compiled
 from simkv.errors import SimkvError
 from simkv.replay import Run, replay
+from simkv.settings.fleet import FleetSettings
 from simkv.ui.config import Config
+from simkv.ui.fleet.shown import FleetShown
 from simkv.ui.run_store import Job
 from simkv.ui.shown import Shown, fold, from_cache, unlimited_blocks
 from simkv.workload.workload import Workload
@@ -28,8 +30,8 @@ def needs_compiling(part: str) -> bool:
     return part not in _warm_now and not is_compiled(part)
 
 
-def work(job: Job, workload: Workload, config: Config) -> Shown:
-    """Replay, compare with a pool that never evicts, fold. Runs in the job's thread.
+def work(job: Job, workload: Workload, config: Config) -> Shown | FleetShown:
+    """Replay, compare with a pool that never evicts, fold; a fleet has its ladder instead. Runs in the job's thread.
 
     Raises:
         SimkvError: what the engine or the settings refuse.
@@ -37,6 +39,8 @@ def work(job: Job, workload: Workload, config: Config) -> Shown:
     part = config.settings.compiled_as
     beside = warm.beside(warm.FOLDS) if needs_compiling(part) else None
     job.phase = "compiling" if beside else "replaying"
+    if config.fleet is not None:
+        return _fleet(job, workload, config, config.fleet)
     run = replay(workload, config.settings, events=True, progress=job.report, max_events=MAX_EVENTS)
     if part not in _warm_now:
         note_compiled(part)
@@ -47,6 +51,17 @@ def work(job: Job, workload: Workload, config: Config) -> Shown:
     shown = fold(Shown(config, run))
     ceiling, blocks = _ceiling(job, run)
     return dataclasses.replace(shown, ceiling=ceiling, ceiling_blocks=blocks)
+
+
+def _fleet(job: Job, workload: Workload, config: Config, fleet: FleetSettings) -> FleetShown:
+    """Replay a fleet and count its ladder. A replica's block map is folded when somebody looks at it."""
+    from simkv.replay_fleet import replay_fleet
+
+    run = replay_fleet(workload, config.settings, fleet, events=True, progress=job.report, max_events=MAX_EVENTS)
+    job.phase = "counting"
+    shown = FleetShown(config, run)
+    _ = shown.ladder, shown.series, shown.broken, shown.summary
+    return shown
 
 
 def _ceiling(job: Job, run: Run) -> tuple[float, int]:

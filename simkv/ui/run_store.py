@@ -17,6 +17,7 @@ import streamlit as st
 
 from simkv.errors import SimkvError
 from simkv.ui.config import Config
+from simkv.ui.fleet.shown import FleetShown
 from simkv.ui.shown import Shown
 
 MAX_RUNS = 6
@@ -42,11 +43,11 @@ class Job:
     """One replay: running, finished, failed or cancelled. Written by the worker, read by the page."""
 
     config: Config
-    work: Callable[[Job], Shown]
+    work: Callable[[Job], Shown | FleetShown]
     started: float = field(default_factory=time.monotonic)
     phase: str = "reading"
     progress: ProgressLike | None = None
-    result: Shown | None = None
+    result: Shown | FleetShown | None = None
     error: SimkvError | None = None
     done: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -106,7 +107,7 @@ class RunStore:
                 self._jobs.move_to_end(digest)
             return job
 
-    def start(self, config: Config, work: Callable[[Job], Shown], viewer: str = "") -> Job:
+    def start(self, config: Config, work: Callable[[Job], Shown | FleetShown], viewer: str = "") -> Job:
         """Start a replay, or join the one that already runs or has ended well."""
         with self._lock:
             job = self._jobs.get(config.digest)

@@ -45,6 +45,8 @@ class Shown:
         history: the block map; ``None`` without a log.
         blob: the history as the browser gets it.
         note: why there is no map.
+        part: what tells this replica of a fleet from the others of the same configuration.
+        only: the requests that this replica of a fleet got; ``None``: all.
     """
 
     config: Config
@@ -54,6 +56,8 @@ class Shown:
     history: BlockHistory | None = None
     blob: bytes = b""
     note: str = ""
+    part: str = ""
+    only: npt.NDArray[np.int64] | None = None
     _states: OrderedDict[int, PoolState] = field(default_factory=OrderedDict, repr=False)
     _curves: dict[int, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict, repr=False)
     _misses: dict[int, Miss] = field(default_factory=dict, repr=False)
@@ -65,7 +69,7 @@ class Shown:
     @property
     def digest(self) -> str:
         """Identity of the run."""
-        return self.config.digest
+        return self.config.digest + self.part
 
     @cached_property
     def nbytes(self) -> int:
@@ -172,7 +176,7 @@ class Shown:
         prompts, hits = from_cache(run)
         evicting = np.flatnonzero(run.steps["removed"] > 0)
         return Story(
-            requests=len(run.workload),
+            requests=len(run.workload) if self.only is None else len(self.only),
             finished=int(s["finished"]),
             prompt_tokens=prompts,
             hits=hits,

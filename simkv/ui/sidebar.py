@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from simkv.errors import SimkvError
 from simkv.settings import EngineSettings
 from simkv.ui import engine_controls, sources
 from simkv.ui.config import SALTS, SPEEDS, Config
+from simkv.ui.fleet import form
 from simkv.workload.registry import formats
 from simkv.workload.workload import Workload
 
@@ -66,11 +68,11 @@ def draw() -> Chosen:
     )
     recorded = dict(workload.engine) if workload is not None else {}
     settings = engine_controls.draw(f"{base.kind} {base.name} {base.content}" if base else "", recorded)
+    faster = SPEEDS[str(speed)]
+    fleet = form.draw(workload.duration_s / faster if workload is not None else 0.0)
     if base is None:
         return Chosen(None)
-    return Chosen(
-        Config(base.kind, base.name, base.params, base.content, base.limit, SALTS[str(salts)], SPEEDS[str(speed)], settings), data
-    )
+    return Chosen(dataclasses.replace(base, salts=SALTS[str(salts)], speed=faster, settings=settings, fleet=fleet), data)
 
 
 def _read(base: Config | None, data: bytes | None) -> Workload | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from functools import cache
@@ -35,6 +36,8 @@ def page() -> None:
         if chosen.config is None:
             st.info("Choose a trace file in the sidebar, or go back to the bundled traces.", icon=":material/upload_file:")
             return
+        chosen = dataclasses.replace(chosen, config=dataclasses.replace(chosen.config, fleet=None))
+        assert chosen.config is not None
         workload = sources.asked(chosen.config, chosen.data)
         base = merge(chosen.config.settings, workload)
         said, places = sides.draw(base)
@@ -91,7 +94,7 @@ def _show(asked: jobs.Asked, found: Sequence[Job], top: Any, places: Sequence[si
         jobs.again(asked)
         _problem(SimkvError(f"{choice.name}: {job.error}"), top)
         return
-    shown = [job.result for job in found if job.result is not None]
+    shown = [job.result for job in found if isinstance(job.result, Shown)]
     key = (asked.key[: len(shown)], tuple(s.run.status for s in shown), tuple(c.label for c in asked.choices))
     last = st.session_state.get(_LAST)
     if last is None or last[0] != key:

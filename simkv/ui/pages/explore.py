@@ -13,6 +13,8 @@ from simkv.engine.step_time import StepTime, for_workload
 from simkv.errors import SimkvError
 from simkv.ui import navigation, progress, replaying, resolved, sidebar, sources, text, view
 from simkv.ui.config import Config, cost
+from simkv.ui.fleet import view as fleet_view
+from simkv.ui.fleet.shown import FleetShown
 from simkv.ui.run_store import Job, store
 from simkv.ui.shown import Shown
 from simkv.ui.viewer import viewer
@@ -64,13 +66,11 @@ def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTim
     if before not in (None, digest):
         store().leave(str(before), me)
     known = store().get(digest)
-    seconds = cost(workload, config.settings)
+    seconds = cost(workload, config.settings, config.fleet)
     small = seconds < replaying.SMALL_S
     with status:
         if small:
-            st.caption(
-                f"{text.counted(len(workload), 'request')}, {found.num_gpu_blocks:,} blocks: small enough to recompute at every change."
-            )
+            st.caption(f"{text.counted(len(workload), 'request')}, {_pool(config, found)}: small enough to recompute at every change.")
         else:
             partial = known is not None and known.result is not None and known.result.run.status == "partial"
             label = "Run again to the end" if partial else "Run"
@@ -87,6 +87,11 @@ def _job(config: Config, workload: Workload, found: Resolved, step_time: StepTim
     return store().start(config, lambda job: replaying.work(job, workload, config), me)
 
 
+def _pool(config: Config, found: Resolved) -> str:
+    many = f"{config.fleet.replicas} × " if config.fleet is not None else ""
+    return f"{many}{found.num_gpu_blocks:,} blocks"
+
+
 def _want(digest: str, again: bool) -> None:
     if again:
         store().forget(digest)
@@ -101,7 +106,14 @@ def _show(job: Job) -> None:
         return
     assert job.result is not None
     st.session_state[_LAST] = job.result
-    view.draw(job.result)
+    _draw(job.result)
+
+
+def _draw(shown: Shown | FleetShown) -> None:
+    if isinstance(shown, FleetShown):
+        fleet_view.draw(shown)
+    else:
+        view.draw(shown)
 
 
 def _problem(problem: SimkvError) -> None:
@@ -112,13 +124,13 @@ def _problem(problem: SimkvError) -> None:
 
 def _stale(note: str) -> None:
     """The last good result, greyed; nothing if there is none yet."""
-    last: Shown | None = st.session_state.get(_LAST)
+    last: Shown | FleetShown | None = st.session_state.get(_LAST)
     if last is None:
         return
     if note:
         st.caption(note)
     with st.container(key="stale"):
-        view.draw(last)
+        _draw(last)
 
 
 def _nothing_chosen() -> None:

@@ -14,17 +14,18 @@ from simkv.ui.tabs import block_tables
 
 
 def columns(shown: Shown) -> dict[str, Any]:
-    """The result table as columns, one row a request, times in seconds."""
+    """The result table as columns, one row a request that came here, times in seconds."""
     run, w = shown.run, shown.run.workload
-    r = run.requests
+    here = np.arange(len(w)) if shown.only is None else shown.only
+    r = run.requests[here]
     admitted = np.isfinite(r["scheduled"])
     cached = np.where(admitted, r["hit"], 0).astype(np.float64)
     cached[~admitted] = np.nan
-    prompt = w.num_prompt.astype(np.int64)
+    prompt = w.num_prompt[here].astype(np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = cached / prompt if w.prompts_have_content else np.full(len(w), np.nan)
+        share = cached / prompt if w.prompts_have_content else np.full(len(here), np.nan)
     return {
-        "request": [w.id(i) for i in range(len(w))],
+        "request": [w.id(int(i)) for i in here],
         "arrives": r["arrive"],
         "prompt": prompt,
         "cached": cached,
@@ -69,7 +70,7 @@ def draw(shown: Shown) -> None:
     def pick() -> None:
         rows = st.session_state[key].selection.rows
         if rows:
-            cursor.move(shown, request=rows[0])
+            cursor.move(shown, request=rows[0] if shown.only is None else int(shown.only[rows[0]]))
 
     number, duration = (
         st.column_config.NumberColumn,
