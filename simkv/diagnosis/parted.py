@@ -79,7 +79,8 @@ def units(w: Workload, i: int, start: int, end: int) -> I8:
                 here = -1 - seed + first
                 parts.append(w.tokens[here + low : here + high].astype(np.int64))
             else:
-                parts.append(((seed + 1) << 32) + first + np.arange(low, high, dtype=np.int64))
+                name = np.uint64(((seed + 1 << 32) + first) & 0xFFFF_FFFF_FFFF_FFFF)  # seeds of generated tokens need all 64 bits
+                parts.append((name + np.arange(low, high, dtype=np.uint64)).view(np.int64))
         at += n
     return np.concatenate(parts)
 
