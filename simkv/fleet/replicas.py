@@ -54,6 +54,7 @@ class Replicas:
         self.engines: list[Any] = [None] * self.slots
         self.kinds: dict[tuple[str, str], Kind] = {}
         self.kind_of: list[Kind | None] = [None] * self.slots
+        self.timers: list[Any] = [None] * self.slots
         self.table = ReplicaTable(self.engines)
         self.placed = np.full(len(workload), -1, np.int32)
         self.first_after = np.full(len(workload), -1, np.int64)
@@ -87,6 +88,8 @@ class Replicas:
         engine.state = engine.state._replace(reqs=kind.reqs, actions=actions[actions["at"] >= at].view(np.recarray))
         engine.counters.next_arrival = len(self.workload)
         engine.counters.next_action = 0
+        # A field of a record costs microseconds, one of its array a tenth of that; this one is needed for every request.
+        self.timers[slot] = np.asarray(engine.counters.base)["timers"], np.asarray(engine.state.queue["timer"])
 
     def stop(self, slot: int, at: float) -> list[int]:
         """The process in this slot dies. Returns the requests it had, in order of arrival there; they can be sent again."""
@@ -110,12 +113,12 @@ class Replicas:
 
     def send(self, slot: int, req: int, at: float, *, again: bool = False) -> None:
         """Request ``req`` reaches the replica at moment ``at``; sent again, it counts as a new arrival there."""
-        engine, kind = self.engines[slot], self.kind_of[slot]
+        kind = self.kind_of[slot]
         assert kind is not None
         kind.arrive[req] = at
         if again:
             kind.tie[req] = at + 1e-9 * req
-        _push_timer(kind.arrive, np.asarray(engine.state.queue["timer"]), engine.counters, req)
+        _push_timer(kind.arrive, *self.timers[slot], req)
         kind.inflight.send(req)
         self.placed[req] = slot
         if req in self.aborts:
@@ -195,10 +198,10 @@ class Replicas:
         return sum(int(engine.counters.turns) for engine in self.engines if engine is not None)
 
 
-def _push_timer(arrive: npt.NDArray[np.float64], timer: npt.NDArray[np.int64], counters: Any, req: int) -> None:
+def _push_timer(arrive: npt.NDArray[np.float64], count: npt.NDArray[np.int64], timer: npt.NDArray[np.int64], req: int) -> None:
     """Into the engine's heap of timed requests, by time and number (simkv/engine/vllm/queue.py)."""
-    i = int(counters.timers)
-    counters.timers = i + 1
+    i = int(count[0])
+    count[0] = i + 1
     while i > 0:
         above = int(timer[(i - 1) // 2])
         if (arrive[above], above) <= (arrive[req], req):
