@@ -118,7 +118,8 @@ class Replicas:
         kind.arrive[req] = at
         if again:
             kind.tie[req] = at + 1e-9 * req
-        _push_timer(kind.arrive, *self.timers[slot], req)
+        count, timer = self.timers[slot]
+        _push_timer(kind.arrive, count, timer, req)
         kind.inflight.send(req)
         self.placed[req] = slot
         if req in self.aborts:
