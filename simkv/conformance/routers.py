@@ -23,6 +23,7 @@ READERS: dict[str, str] = {
     "smg": "router_sglang:SmgSteps",
     "vllm-router": "router_vllm:VllmRouterSteps",
     "ray.serve": "router_ray:RayServeSteps",
+    "vllm production-stack": "router_production_stack:ProductionStackSteps",
 }
 """First words of ``router`` -> ``module:Class`` below simkv/conformance, a subclass of ``RouterSteps``."""
 

@@ -19,6 +19,11 @@ _WHERE: dict[str, str] = {
     "sglang-cache-aware": "sglang_cache_aware:SglangCacheAware",
     "vllm-router-cache-aware": "vllm_router_cache_aware:VllmRouterCacheAware",
     "ray-prefix-aware": "ray_prefix_aware:RayPrefixAware",
+    "production-stack-roundrobin": "production_stack_simple:ProductionStackRoundRobin",
+    "production-stack-session": "production_stack_simple:ProductionStackSession",
+    "production-stack-prefixaware": "production_stack_prefix:ProductionStackPrefixAware",
+    "llm-d-approx-prefix": "llm_d_approx:LlmDApproxPrefix",
+    "aibrix-prefix-cache": "aibrix:AibrixPrefixCache",
 }
 """Name -> ``module:Class`` below simkv/fleet/routing."""
 
