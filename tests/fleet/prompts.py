@@ -12,6 +12,13 @@ from simkv.workload.workload import RUN, Lora, Workload, merge_runs, run_offsets
 Units = list[tuple[Any, ...]]
 
 
+def strangers(n: int, units: int) -> Workload:
+    """``n`` prompts that have nothing in common."""
+    zero, runs = np.zeros(n), np.zeros(n, RUN)
+    runs["seed"], runs["n"] = np.arange(n), units
+    return Workload("strangers", "test", zero, runs["n"], zero.astype(np.int32), np.arange(n + 1), runs)
+
+
 def prompts(seed: int, n: int, longest: int = 40, namespaces: bool = False) -> Workload:
     """``n`` prompts: beginnings of a few documents, some of them continued by content of their own."""
     r = Random(seed)
