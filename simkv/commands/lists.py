@@ -170,6 +170,16 @@ def _show_routers(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def _retired() -> Rows:
+    from simkv.metrics.retired import retired
+
+    return [dataclasses.asdict(r) for r in retired()]
+
+
+def _show_retired(rows: Rows) -> str:
+    return table([(r["name"], r["gone"], r["why"], r["instead"]) for r in rows], ("name", "gone since", "why", "instead"))
+
+
 LISTS: dict[str, tuple[str, Callable[[], Rows], Callable[[Rows], str]]] = {
     "traces": ("the traces that come with simkv", _traces, _show_pairs),
     "formats": ("the trace formats that simkv reads", _formats, _show_formats),
@@ -177,6 +187,7 @@ LISTS: dict[str, tuple[str, Callable[[], Rows], Callable[[Rows], str]]] = {
     "routers": ("the routing policies of fleets and their settings, for --router and --router-set", _routers, _show_routers),
     "models": ("the models whose memory simkv knows", _models, _show_models),
     "gpus": ("the GPUs that simkv knows", _gpus, _show_gpus),
+    "retired": ("vLLM metrics and flags of old runbooks that are gone, and what to use instead", _retired, _show_retired),
     "profiles": ("the engine releases whose behaviour can be chosen", _profiles, _show_profiles),
     "settings": ("the engine's settings, for --set", _settings, _show_settings),
 }

@@ -23,6 +23,8 @@ from simkv.settings import EngineSettings, KVGroup
 from simkv.workload.workload import Workload
 
 T = TypeVar("T")
+MANY_STEPS = 100
+"""Steps one prompt may take before the user is told."""
 MORE_POOL = "Raise num_gpu_blocks or gpu_memory_utilization"
 
 
@@ -128,6 +130,7 @@ def resolve(settings: EngineSettings, workload: Workload, *, check_pool: bool = 
         _check_start(s, workload, mml, blocks, in_flight, budget)
     offload = resolve_offload(s, p.version, notes)
     notes += _warnings(s, workload, mml, budget, seqs, sized, by_user)
+    notes += _unservable(s, workload, blocks, budget * (2 if is_async else 1)) + _slow_prompts(s, workload, budget)
     return Resolved(
         block_size=s.block_size,
         num_gpu_blocks=blocks,
@@ -224,6 +227,31 @@ def _warnings(
     if sized is not None or "model" in by_user:
         out += _about_model(s, find_model(s.model), int(_lengths(workload).max()) if len(workload) else 0)
     return out
+
+
+def _unservable(s: EngineSettings, workload: Workload, blocks: int, in_flight: int) -> list[str]:
+    """Requests larger than the whole pool. Only a pool from a recording comes here: vLLM refuses to start with one it sized itself."""
+    lengths = _lengths(workload)
+    if not len(lengths) or blocks_for(s.groups, int(lengths.max()), in_flight) < blocks:
+        return []
+    who = int(lengths.argmax())
+    needs = blocks_for(s.groups, int(lengths[who]), in_flight)
+    return [
+        f"{workload.id(who)} ({lengths[who]:,} tokens) needs {needs:,} blocks, and {blocks - 1:,} are usable: it can never be served. vLLM"
+        f" does not reject it, it waits for ever and so does all behind it. {MORE_POOL}, or lower max_model_len to have it rejected."
+    ]
+
+
+def _slow_prompts(s: EngineSettings, workload: Workload, budget: int) -> list[str]:
+    """A prompt of so many steps that everybody waits behind it."""
+    steps = -(-int(workload.num_prompt.max()) // budget) if len(workload) else 0
+    if steps < MANY_STEPS or 0 < s.long_prefill_token_threshold < budget:
+        return []
+    who = int(workload.num_prompt.argmax())
+    return [
+        f"{workload.id(who)}'s prompt of {workload.num_prompt[who]:,} tokens takes {steps:,} steps of max_num_batched_tokens={budget:,},"
+        " and short requests wait behind it. Raise the budget or cap long prefills (long_prefill_token_threshold)."
+    ]
 
 
 def _about_model(s: EngineSettings, model: Model, longest: int) -> list[str]:
