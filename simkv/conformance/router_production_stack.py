@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from simkv.conformance.router_steps import RouterSteps, Step, text_units
@@ -16,18 +17,21 @@ POLICIES = {
     "session": "production-stack-session",
     "prefixaware": "production-stack-prefixaware",
 }
-RECORDERS = ("session_key", "chunk_chars")
-"""Entries of ``config`` that are no settings of the policy."""
 
 
 class RecordedRates(RequestRates):
-    """The rates of the step at hand."""
+    """The rates of the step at hand. What was sent is counted as well."""
 
-    now_recorded: Mapping[int, float]
+    recorded: Mapping[int, float]
 
     def qps(self, worker: int, now: float) -> float | None:
         """As recorded; a worker that is not named has no statistics."""
-        return self.now_recorded.get(worker)
+        return self.recorded.get(worker)
+
+    def counted(self, now: float) -> dict[int, float]:
+        """The rates by simkv's own count."""
+        rates = {worker: super(RecordedRates, self).qps(worker, now) for worker in range(len(self.sent))}
+        return {worker: qps for worker, qps in rates.items() if qps is not None}
 
 
 class ProductionStackSteps(RouterSteps):
@@ -39,7 +43,8 @@ class ProductionStackSteps(RouterSteps):
         super().__init__({**recording, "steps": [{**step, "worker": step.get("url")} for step in recording["steps"]]}, file)
         policy: Any = self.policy
         policy.urls = list(self.slots)
-        self.rates = policy.rates = RecordedRates(len(self.slots), 1.0)
+        window = getattr(policy.settings, "request_stats_window", 1.0)
+        self.rates = policy.rates = RecordedRates(len(self.slots), window)
 
     def policy_name(self) -> str:
         """The recorded policy under simkv's name."""
@@ -49,8 +54,9 @@ class ProductionStackSteps(RouterSteps):
         return self.policies[name]
 
     def settings(self, known: type[PolicySettings]) -> dict[str, Any]:
-        """The policy's settings."""
-        return {name: value for name, value in self.recording.get("config", {}).items() if name not in RECORDERS}
+        """Those entries of the configuration that are the policy's."""
+        names = {f.name for f in fields(known)}
+        return {name: value for name, value in self.recording.get("config", {}).items() if name in names}
 
     def units(self, step: Step) -> Sequence[int]:
         """The characters of the prompt."""
@@ -78,7 +84,12 @@ class ProductionStackSteps(RouterSteps):
             if slot not in self.candidates.order:
                 self.policy.add_worker(slot, self.now)
         self.candidates.order = order
-        self.rates.now_recorded = {self.slots[url]: float(qps) for url, qps in step.get("qps", {}).items()}
+        recorded = {self.slots[url]: float(qps) for url, qps in step.get("qps", {}).items()}
+        if "t" in step:
+            self.now = float(step["t"])
+            if hasattr(self.policy.settings, "request_stats_window"):
+                self.same("qps", recorded, self.rates.counted(self.now))
+        self.rates.recorded = recorded
         super().do_route(step)
 
     def compare(self, step: Step, decision: Decision) -> None:

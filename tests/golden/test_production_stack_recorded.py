@@ -15,7 +15,8 @@ from simkv.conformance.routers import check_router
 
 HERE = Path(__file__).parent / "routers" / "vllm_production_stack"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden" / "routers" / "vllm_production_stack"
-FILES = sorted(HERE.glob("*.json.gz")) + (sorted(SHARED.glob("*.json")) if SHARED.is_dir() else [])
+MORE = HERE.parents[1] / "routers_more" / "vllm_production_stack"
+FILES = sorted(HERE.glob("*.json.gz")) + sorted(MORE.glob("*.json.gz")) + (sorted(SHARED.glob("*.json")) if SHARED.is_dir() else [])
 
 
 def recording_of(name: str) -> dict[str, Any]:
@@ -40,6 +41,17 @@ def test_recorded_decisions(path: Path) -> None:
 def test_they_hold_what_they_are_for() -> None:
     counts = {path.name.split(".")[0]: len(recording_of(path.name.split(".")[0])["steps"]) for path in sorted(HERE.glob("*.json.gz"))}
     assert counts == {"prefixaware_min0": 85, "prefixaware_min128": 85, "roundrobin": 20, "session": 124}
+    assert len(list(MORE.glob("*.json.gz"))) == 8
+
+
+def test_rates_are_compared_where_the_time_is_known() -> None:
+    with gzip.open(MORE / "random_session_1.json.gz", "rt") as stream:
+        recording = json.load(stream)
+    assert result_of(recording).compared == 3 * 100
+    recording["config"]["request_stats_window"] = 61
+    found = result_of(recording).first_difference
+    assert found is not None
+    assert "qps" in found.sentence()
 
 
 def test_compared_fields() -> None:

@@ -29,18 +29,18 @@ class RequestRates:
 
     def __init__(self, workers: int, window: float) -> None:
         self.window = window
-        self._sent: list[deque[float] | None] = [None] * workers
+        self.sent: list[deque[float] | None] = [None] * workers
 
     def on_new_request(self, worker: int, now: float) -> None:
         """A request goes to a worker."""
-        sent = self._sent[worker]
+        sent = self.sent[worker]
         if sent is None:
-            sent = self._sent[worker] = deque()
+            sent = self.sent[worker] = deque()
         sent.append(now)
 
     def qps(self, worker: int, now: float) -> float | None:
         """Requests of the window divided by its length; ``None`` without statistics."""
-        sent = self._sent[worker]
+        sent = self.sent[worker]
         if sent is None:
             return None
         while sent and sent[0] < now - self.window:
