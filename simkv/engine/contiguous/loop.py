@@ -10,9 +10,10 @@ from simkv.engine.contiguous.output import abort, update
 from simkv.engine.contiguous.scheduler import schedule
 from simkv.engine.contiguous.transfers import next_transfer_end
 from simkv.engine.contract import DONE, GROW, NOT_ARRIVED, PROCESSED, REJECTED, SCHEDULED, STALLED, UNTIL, WAITING
-from simkv.engine.vllm.loop import LAST_INDEX, MAX_EMPTY_SCHEDULES, acceptable
+from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, acceptable
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back, start_successors
+from simkv.engine.vllm.room import LAST_INDEX
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
 

@@ -14,9 +14,6 @@ from simkv.engine.offload.hooks import (
     close_host_turn,
     copying,
     crashed,
-    has_slots,
-    most_host_events,
-    most_loads,
     nothing_left,
     num_held,
     wakes_at,
@@ -25,6 +22,8 @@ from simkv.engine.vllm.compiled import entry, inline, splice
 from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back
+from simkv.engine.vllm.quiet import quiet_turns
+from simkv.engine.vllm.room import LAST_INDEX, has_room
 from simkv.engine.vllm.scheduler import schedule
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
@@ -35,8 +34,6 @@ MOST_COPYING_SCHEDULES = 100_000
 """The same while copies to or from host memory are under way."""
 MOST_IDLE_COPYING = 200
 """Empty steps after which an engine that copies in circles, with nobody left to serve, is taken to have ended."""
-LAST_INDEX = (1 << 31) - 1
-"""Of a schedule() call in a STEP row; arrivals in step mode may lie beyond."""
 
 
 @inline
@@ -79,35 +76,6 @@ def take_actions(e, cfg, c):
                 abort(e, cfg, c, np.int64(action.req))
         else:
             reset_prefix_cache(e, cfg, c, action.op)
-
-
-@inline
-def most_events(e, cfg, c):
-    """Upper bound of the events one turn can write."""
-    to_come = e.reqs.size - c.finished - c.aborted - c.rejected - c.unfinished
-    acts = c.next_action < e.actions.size and e.actions[c.next_action].at <= clock(cfg, c)
-    running = 0 if acts else c.running  # aborts and resets make room before schedule()
-    admissible = min(cfg.max_running - running, c.unfinished - running + to_come, cfg.budget)
-    per_batch = cfg.num_groups * (cfg.budget // cfg.shortest_block + 2 * cfg.max_running)
-    hits = (max(admissible, 0) + most_loads(e.host, c)) * cfg.num_groups * cfg.blocks_per_request
-    return most_host_events(e.host, c) + 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * to_come + 4 * e.actions.size + 64
-
-
-@inline
-def has_room(e, cfg, c):
-    """Whether all logs can take one more turn; else ``c.need_events`` says how many event rows must be free."""
-    c.need_events = 0
-    c.need_slots = not has_slots(e.host, e, cfg, c)
-    if c.need_slots:
-        return False
-    if cfg.log:
-        need = most_events(e, cfg, c)
-        c.need_events = need
-        if c.logged_rows + need > e.log.size or c.logged_blocks + need > e.log_blocks.size:
-            return False
-        if c.logged_keys + need > e.log_keys.size or c.events > cfg.max_events:
-            return False
-    return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size
 
 
 @splice
@@ -233,6 +201,8 @@ def advance(e, cfg, c, until, pause):
             if clock(cfg, c) > until:
                 c.next_turn = clock(cfg, c)
                 return UNTIL
+            if not pause and quiet_turns(e.plain, e, cfg, c, until) > 0:
+                continue
             if not has_room(e, cfg, c):
                 return GROW
             begin_turn(e, cfg, c)

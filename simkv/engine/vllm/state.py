@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from simkv.engine.resolve import Resolved
 
 FIRST_STEPS = 1 << 13
+"""Rows of the tables of steps and gaps before they grow."""
+MANY_TOKENS = 1 << 13
+"""A workload with more output starts with 32 times as many steps: growing copies, and what is not used costs nothing."""
 
 
 def empty(n: int, dtype: np.dtype[Any]) -> Any:
@@ -52,6 +55,7 @@ def build(
     c.free_entries = s.num_gpu_blocks if extra_keys else 0
     rows, run_blocks, keys = _expected_log(workload, s) if log else (1, 1, 1)
     config[0].max_events = np.iinfo(np.int64).max if max_events is None else max_events
+    first_steps = FIRST_STEPS * (32 if workload.num_output.sum() > MANY_TOKENS else 1)
     i4, i8 = np.int32, np.int64
     state = layout.Engine(
         groups=group_table,
@@ -76,11 +80,11 @@ def build(
         log=empty(rows, EVENT),
         log_blocks=np.empty(run_blocks, np.int32),
         log_keys=np.empty(keys, np.uint64),
-        steps=empty(FIRST_STEPS, STEP),
+        steps=empty(first_steps, STEP),
         gaps=empty(max(FIRST_STEPS, 4 * slots), GAP),
     )
     if s.offload is not None:
-        state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed, FIRST_STEPS))
+        state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed, first_steps))
         _rank_names(workload, state.reqs)
     return config[0], c, state
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.contract import DONE, GROW, NOT_ARRIVED, PROCESSED, REJECTED, SCHEDULED, STALLED, UNTIL, WAITING
-from simkv.engine.vllm.loop import LAST_INDEX, MAX_EMPTY_SCHEDULES, close_turn
+from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, close_turn
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back, start_successors
+from simkv.engine.vllm.room import LAST_INDEX
 from simkv.engine.vllm_v0.compiled import entry, inline, splice
 from simkv.engine.vllm_v0.output import abort, update
 from simkv.engine.vllm_v0.scheduler import schedule
