@@ -47,6 +47,22 @@ def test_recording_is_exact(path: Path) -> None:
 def test_they_are_here() -> None:
     assert len([p for p in RECORDINGS if p.parent == HERE / "routers" / "vllm_router"]) == 14
     assert len([p for p in RECORDINGS if p.parent == HERE / "routers" / "ray_serve_llm"]) == 9
+    assert len([p for p in RECORDINGS if p.parent == HERE / "routers_more" / "vllm_router"]) == 26
+    assert len([p for p in RECORDINGS if p.parent == HERE / "routers_more" / "ray_serve_llm"]) == 12
+
+
+def test_the_random_days_hold_what_their_list_says() -> None:
+    steps = {p.parent.name: [] for p in RECORDINGS}
+    for path in RECORDINGS:
+        if path.parent.parent.name == "routers_more":
+            steps[path.parent.name] += load(f"../routers_more/{path.parent.name}/{path.name.split('.')[0]}")["steps"]
+    ops = {folder: {s["op"] for s in some} for folder, some in steps.items()}
+    assert all(op >= {"route", "finish", "evict", "add_worker", "remove_worker"} for op in ops.values())
+    assert sum("tokens" in s for s in steps["vllm_router"]) > 300
+    assert sum(s.get("note") == "render not usable" for s in steps["vllm_router"]) > 20
+    assert sum("error" in s for s in steps["ray_serve_llm"]) > 10
+    assert sum("messages" in s for s in steps["ray_serve_llm"]) > 100
+    assert sum(s["op"] == "evict" and s["sizes_before"] != s["sizes_after"] for s in steps["ray_serve_llm"]) > 30
 
 
 @pytest.mark.parametrize("name", ["vllm_router/ca_random_1", "vllm_router/ca_ties", "ray_serve_llm/cold_smallest_tree"])
@@ -63,6 +79,22 @@ def test_tree_sizes_are_compared(name: str, field: str, tmp_path: Path) -> None:
     recording = load(name)
     [s for s in recording["steps"] if s["op"] == "evict"][-1][field]["w0"] += 1
     assert altered(tmp_path, recording) == field
+
+
+def test_what_vllm_router_matched_is_compared(tmp_path: Path) -> None:
+    recording = load("../routers_more/vllm_router/ca_ids_1")
+    for step in recording["steps"]:
+        if step.get("match_rate"):
+            step["match_rate"] -= 0.001
+    assert altered(tmp_path, recording) == "match_rate"
+
+
+@pytest.mark.parametrize("name", ["consistent_hash", "sticky", "rr"])
+def test_no_other_worker_will_do(name: str, tmp_path: Path) -> None:
+    recording = load(f"../routers_more/vllm_router/{name}")
+    step = [s for s in recording["steps"] if s["op"] == "route"][-1]
+    step["worker"] = next(w for w in step["inflight_before"] if w != step["worker"])
+    assert altered(tmp_path, recording) == "worker"
 
 
 @pytest.mark.parametrize("field", ["queue_before", "tree_chars_before", "matched_chars", "matched_owners", "smallest", "candidates"])

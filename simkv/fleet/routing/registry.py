@@ -18,6 +18,8 @@ _WHERE: dict[str, str] = {
     "session-ring": "session:SessionRing",
     "sglang-cache-aware": "sglang_cache_aware:SglangCacheAware",
     "vllm-router-cache-aware": "vllm_router_cache_aware:VllmRouterCacheAware",
+    "vllm-router-consistent-hash": "vllm_router_sessions:VllmRouterConsistentHash",
+    "vllm-router-sticky-least-loaded": "vllm_router_sessions:VllmRouterStickyLeastLoaded",
     "ray-prefix-aware": "ray_prefix_aware:RayPrefixAware",
     "production-stack-roundrobin": "production_stack_simple:ProductionStackRoundRobin",
     "production-stack-session": "production_stack_simple:ProductionStackSession",
