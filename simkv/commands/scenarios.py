@@ -122,7 +122,7 @@ def as_mapping(scenario: Scenario, outcomes: Sequence[Outcome], verdicts: Sequen
                 "name": o.variant.name,
                 "status": o.status,
                 "settings": {"engine": o.variant.settings.engine, **o.variant.settings.changed()},
-                "fleet": o.variant.fleet,
+                "fleet": o.variant.fleet.to_mapping() if o.variant.fleet is not None else None,
                 "figures": {key: o.figure(key) for key in scenario.figures},
             }
             for o in outcomes

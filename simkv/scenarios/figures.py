@@ -59,11 +59,12 @@ def of_requests(w: Workload, r: npt.NDArray[Any], which: Bools | None = None) ->
     """The figures of OF_A_PART over some requests.
 
     Args:
+        w: their workload; may hold others behind them.
         r: REQUEST_RESULT[n].
         which: bool[n], default all.
     """
     keep = np.ones(len(r), np.bool_) if which is None else which
-    r, lengths = r[keep], w.num_prompt[keep]
+    r, lengths = r[keep], w.num_prompt[: len(r)][keep]
     admitted = np.isfinite(r["scheduled"])
     prompts = int(lengths[admitted].sum(dtype=np.int64))
     hits = int(r["hit"][admitted].sum(dtype=np.int64))
@@ -107,7 +108,7 @@ def chosen(where: Where, w: Workload, r: npt.NDArray[Any], placed: npt.NDArray[n
         if w.tenant is None or where.tenant not in w.tenants:
             known = ", ".join(w.tenants[:12]) or "none"
             raise InputError(f"no request belongs to tenant {where.tenant}", file=w.name, field="tenant", expected=f"one of {known}")
-        keep &= w.tenant == w.tenants.index(where.tenant)
+        keep &= w.tenant[: len(r)] == w.tenants.index(where.tenant)
     if where.turn is not None:
         keep &= _first_of_tenant(w, r) == (where.turn == "first")
     if where.replica is not None:
@@ -122,7 +123,7 @@ def _first_of_tenant(w: Workload, r: npt.NDArray[Any]) -> Bools:
         raise InputError("the source does not say whose a request is", file=w.name, field="turn", expected="traffic with tenants")
     order = np.argsort(np.where(np.isfinite(r["arrive"]), r["arrive"], np.inf), kind="stable")
     first = np.zeros(len(r), np.bool_)
-    first[order[np.unique(w.tenant[order], return_index=True)[1]]] = True
+    first[order[np.unique(w.tenant[: len(r)][order], return_index=True)[1]]] = True
     return first
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from simkv.comparison.choices import derived
 from simkv.errors import InputError, SimkvError
+from simkv.fleet.routing.registry import policy_class
 from simkv.scenarios.figures import FIGURES, OF_A_PART
 from simkv.scenarios.scenario import PARTS, TURNS, Expected, Figure, Scenario, Traffic, Variant, Where, plain
 from simkv.scenarios.table import Table
 from simkv.settings import Settings, settings_from
+from simkv.settings.fleet import FleetSettings
 from simkv.workload.bundled import bundled
 from simkv.workload.generators import find_generator, generators
 from simkv.workload.transform import SALT_MODES, salt_mode
@@ -56,7 +58,8 @@ def scenario_from(values: Mapping[str, Any], name: str, file: str) -> Scenario:
     given = top.table("settings").plain()
     base = _settings(file, "settings", given)
     common = top.table("traffic").plain()
-    variants = tuple(_variant(t, base, common) for t in top.tables("variants", MOST_VARIANTS))
+    fleet = top.table("fleet").plain()
+    variants = tuple(_variant(t, base, common, fleet) for t in top.tables("variants", MOST_VARIANTS))
     names = [plain(v.name) for v in variants]
     for i, v in enumerate(variants):
         if names.index(names[i]) < i:
@@ -68,9 +71,9 @@ def scenario_from(values: Mapping[str, Any], name: str, file: str) -> Scenario:
     return Scenario(name, title, story, shows, group, shown, variants, expected)
 
 
-def _variant(t: Table, base: Settings, common: dict[str, Any]) -> Variant:
+def _variant(t: Table, base: Settings, common: dict[str, Any], fleet: dict[str, Any]) -> Variant:
     name, about = t.text("name", longest=40), t.text("about", longest=300)
-    changes = t.table("settings")
+    changes, own = t.table("settings"), t.table("fleet").plain()
     settings, where = base, t.place("settings")
     if changes.values:
         try:
@@ -83,7 +86,8 @@ def _variant(t: Table, base: Settings, common: dict[str, Any]) -> Variant:
         merged = {**{k: v for k, v in common.items() if k not in ("generator", "trace", "params")}, **mine}
     traffic = _traffic(Table(t.file, t.place("traffic") if mine else "traffic", merged))
     t.done()
-    return Variant(name, about, traffic, settings, changes=changes.plain())
+    both = {**fleet, **own}
+    return Variant(name, about, traffic, settings, _fleet(t.file, t.place("fleet"), both) if both else None, changes.plain())
 
 
 def _settings(file: str, where: str, values: dict[str, Any]) -> Settings:
@@ -91,6 +95,15 @@ def _settings(file: str, where: str, values: dict[str, Any]) -> Settings:
         return settings_from(values)
     except SimkvError as problem:
         raise InputError(str(problem).rstrip("."), file=file, field=where) from None
+
+
+def _fleet(file: str, where: str, values: dict[str, Any]) -> FleetSettings:
+    try:
+        made = FleetSettings.from_mapping(values)
+        policy_class(made.router).Settings.from_mapping(made.router_settings)
+    except SimkvError as problem:
+        raise InputError(str(problem).rstrip("."), file=file, field=where) from None
+    return made
 
 
 def _params(file: str, where: str, traffic: dict[str, Any]) -> dict[str, Any]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from simkv.errors import InputError
 from simkv.replay import Run
 from simkv.scenarios import figures
+from simkv.scenarios.fleet import of_fleet
 from simkv.scenarios.scenario import Variant, Where
+
+if TYPE_CHECKING:
+    from simkv.replay_fleet import FleetRun
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A variant and its run."""
+    """A variant and its run, of one replica or of a fleet."""
 
     variant: Variant
-    run: Run
+    run: Run | FleetRun
     kept: dict[tuple[str, Where], float | None] = field(default_factory=dict, repr=False)
 
     @property
@@ -36,9 +41,10 @@ class Outcome:
     def _all(self, where: Where) -> dict[str, float | None]:
         run = self.run
         if where.everywhere:
-            return figures.of_run(run)
+            return figures.of_run(run) if isinstance(run, Run) else of_fleet(run)
+        requests, placed = (run.requests, None) if isinstance(run, Run) else (run.requests[: run.traffic], run.placed[: run.traffic])
         try:
-            which = figures.chosen(where, run.workload, run.requests)
+            which = figures.chosen(where, run.workload, requests, placed)
         except InputError as problem:
             raise InputError(f"{self.variant.name}: {problem}") from None
-        return figures.of_requests(run.workload, run.requests, which)
+        return figures.of_requests(run.workload, requests, which)

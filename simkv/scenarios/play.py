@@ -47,4 +47,8 @@ def play(
 
 def one(variant: Variant, workload: Workload, *, events: bool = False, progress: Callable[[Progress], bool] | None = None) -> Outcome:
     """Replay one variant on requests that are at hand already. Raises SimkvError."""
-    return Outcome(variant, replay(workload, variant.settings, events=events, progress=progress))
+    if variant.fleet is None:
+        return Outcome(variant, replay(workload, variant.settings, events=events, progress=progress))
+    from simkv.replay_fleet import replay_fleet
+
+    return Outcome(variant, replay_fleet(workload, variant.settings, variant.fleet, events=events, progress=progress))

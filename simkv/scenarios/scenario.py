@@ -8,6 +8,7 @@ from typing import Any
 
 from simkv.errors import InputError
 from simkv.settings import Settings
+from simkv.settings.fleet import FleetSettings
 
 PARTS: dict[str, tuple[float, float]] = {
     "first third": (0.0, 1 / 3),
@@ -96,7 +97,7 @@ class Variant:
     about: str
     traffic: Traffic
     settings: Settings
-    fleet: Mapping[str, Any] | None = None
+    fleet: FleetSettings | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
