@@ -79,6 +79,22 @@ def test_a_small_file(tmp_path: Path) -> None:
         ("params = { requests = 20 }", 'salts = "per planet"', "field \"traffic.salts\": the value is 'per planet'; expected one of keep"),
         ("num_gpu_blocks = 400", "num_gpu_blocks = 1", 'field "variants[2].settings": num_gpu_blocks=1: allowed is'),
         ("num_gpu_blocks = 400", "colour = 1", 'field "variants[2].settings": colour=1: allowed is a setting of vllm'),
+        (
+            "settings = { num_gpu_blocks = 400 }",
+            "fleet = { replicas = 0 }",
+            'field "variants[2].fleet": replicas=0: allowed is a whole number',
+        ),
+        (
+            "settings = { num_gpu_blocks = 400 }",
+            'fleet = { router = "os.system" }',
+            'field "variants[2].fleet": router=os.system: allowed is round-robin',
+        ),
+        (
+            "settings = { num_gpu_blocks = 400 }",
+            "fleet = { router_settings = { colour = 1 } }",
+            'field "variants[2].fleet": colour=1: allowed is a setting of',
+        ),
+        ("settings = { num_gpu_blocks = 400 }", 'fleet = { operations = [{ kind = "explode" }] }', "kind=explode: allowed is deploy"),
         ('name = "other"', 'name = "One"', "field \"variants[2].name\": the value is 'One'; expected a name that no other variant has"),
         ('of = "one"', 'of = "two"', "field \"expected[1].of\": the value is 'two'; expected one of one, other"),
         ('figure = "hit_rate"', 'figure = "speed"', "field \"expected[1].figure\": the value is 'speed'; expected one of hit_rate"),
@@ -169,6 +185,38 @@ def test_figures_of_some_requests() -> None:
     assert late > 0 < early
     with pytest.raises(InputError, match="no request belongs to tenant nobody; expected one of chat, batch job"):
         outcome.figure("requests", Where(tenant="nobody"))
+
+
+def test_figures_of_a_fleet() -> None:
+    """Sums, shares and the rest are those of the traffic; a replica's part is what it served."""
+    values: dict[str, Any] = {
+        "title": "t",
+        "story": "s",
+        "shows": "s",
+        "group": "Several replicas",
+        "traffic": {"generator": "shared_system_prompt", "params": {"requests": 300, "rate": 10.0}},
+        "fleet": {"replicas": 3},
+        "variants": [
+            {"name": "a", "about": "a"},
+            {"name": "b", "about": "b", "fleet": {"operations": [{"kind": "deploy", "at": 10, "startup_s": 3, "warm": 4}]}},
+        ],
+        "expected": [
+            {"says": "s", "of": "a", "figure": "requests", "where": {"replica": 0}, "equals": 100},
+            {"says": "s", "of": "a", "figure": "busiest_share", "between": [0.3333, 0.3334]},
+            {"says": "s", "of": "a", "figure": "imbalance", "between": [1, 1.3]},
+            {"says": "s", "of": "a", "figure": "rerouted", "equals": 0},
+            {"says": "s", "of": "b", "figure": "requests", "equals": 300},
+            {"says": "s", "of": "b", "figure": "finished", "equals": 300},
+            {"says": "s", "of": "b", "figure": "prefill_tokens", "above": {"of": "a"}},
+        ],
+    }
+    scenario = scenario_from(values, "x", "x.toml")
+    found = play(scenario)
+    assert [(v.outcome, v.found) for v in judge(scenario, found) if v.outcome != "holds"] == []
+    a = found[0]
+    parts = [a.figure("cached_tokens", Where(replica=r)) for r in range(3)]
+    assert None not in parts
+    assert sum(p or 0 for p in parts) == a.figure("cached_tokens")
 
 
 def test_stopping_keeps_what_is_finished(tmp_path: Path) -> None:
