@@ -92,9 +92,10 @@ class Routers:
     """
 
     def __init__(self, content: Content, fleet: FleetSettings, slots: int) -> None:
-        self.processes = [
-            Process(make_policy(fleet.router, content, slots, fleet.router_settings), fleet.seed, k) for k in range(fleet.routers)
-        ]
+        policies = [make_policy(fleet.router, content, slots, fleet.router_settings)]
+        for _ in range(1, fleet.routers):
+            policies.append(policies[0] if policies[0].shared else make_policy(fleet.router, content, slots, fleet.router_settings))
+        self.processes = [Process(policy, fleet.seed, k) for k, policy in enumerate(policies)]
         self.policy = self.processes[0].policy
         self.spread = random.Random(f"{fleet.seed} spread") if fleet.spread == "random" else None
         self.log = DecisionLog(slots, len(content.workload))

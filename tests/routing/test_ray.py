@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simkv.fleet.routers import Routers
 from simkv.fleet.routing import make_policy
 from simkv.fleet.routing.policy import Content
 from simkv.fleet.routing.ray_prefix_aware import EMPTY, IMBALANCED, NOBODY_KNOWN, RayPrefixAware
+from simkv.settings.fleet import FleetSettings
 from tests.routing.made import WORDS, WORKERS, Fleet, Life, lives, prompts, spelled, workload_of
 from tests.routing.reference_ray import PrefixAware
 
@@ -128,3 +130,19 @@ def test_sizes_are_characters() -> None:
 def test_it_evicts_only_if_told() -> None:
     assert policy_for([[(0, 0, 1)]]).interval is None
     assert policy_for([[(0, 0, 1)]], do_eviction=True).interval == 10.0
+
+
+def test_all_router_processes_have_one_tree() -> None:
+    """The tree is an actor in Ray. Queues are still each process's own, and other routers share nothing."""
+    content = Content(workload_of([[(0, 0, 20)]] * 3, []))
+    processes = Routers(content, FleetSettings(router="ray-prefix-aware", routers=3), WORKERS)
+    for w in range(WORKERS):
+        processes.add(w, 0.0)
+    first, _, last = processes.processes
+    first.policy.commit(0, 2, 0.0)
+    assert list(last.policy.decide(1, 1.0, last.candidates).allowed) == [2]
+    assert first.inflight is not last.inflight
+    processes.remove(2, 2.0)
+    assert list(first.policy.decide(1, 3.0, first.candidates).allowed) == [0, 1, 3]
+    others = Routers(content, FleetSettings(router="vllm-router-cache-aware", routers=3), WORKERS)
+    assert len({id(p.policy) for p in others.processes}) == 3

@@ -119,6 +119,11 @@ class RoutingPolicy:
     name: ClassVar[str]
     product: ClassVar[str]
     Settings: ClassVar[type[PolicySettings]] = PolicySettings
+    shared: ClassVar[bool] = False
+    """Whether all router processes of a fleet use one object, because the product keeps its tables where all of them reach them.
+
+    Its workers and ticks are then told once for every process, so telling twice must change nothing.
+    """
     wants_metrics: ClassVar[bool] = False
     """Whether ``Candidates.metrics`` is read."""
     metrics_interval_s: ClassVar[float] = 1.0

@@ -52,8 +52,7 @@ class RayPrefixAware(RoutingPolicy):
     product = "ray 2.60.0"
     Settings = RayPrefixAwareSettings
     settings: RayPrefixAwareSettings
-    shared_between_routers: ClassVar[bool] = True
-    """All router processes use this one object, since they share the tree."""
+    shared: ClassVar[bool] = True
 
     def setup(self) -> None:
         """An empty tree without replicas."""
@@ -101,8 +100,9 @@ class RayPrefixAware(RoutingPolicy):
     def match(self, req: int, order: list[int]) -> tuple[int, list[int]]:
         """Units that match where any candidate owns the nodes, and the candidates that own the last of them."""
         matched, node, _ = find(*self.tree, *self.prompts, req, 1)
+        live = set(order)
         while node != ROOT:
-            owners = [w for w in holders(self.tree, node) if w in order]
+            owners = [w for w in holders(self.tree, node) if w in live]
             if owners:
                 return matched, owners
             node = int(self.tree.nodes[node].parent)

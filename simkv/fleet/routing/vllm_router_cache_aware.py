@@ -71,9 +71,9 @@ class VllmRouterCacheAware(TextTreePolicy):
             return Decision(least, LOW_MATCH, matched, total, scores, LOWER)
         if self.width > 1:
             node = self.node_at(node, self.header + self.width * matched)
-        owners = [w for w in holders(self.tree, node) if w in order]
-        low = min((every[w] for w in owners), default=low)
-        return Decision([w for w in order if every[w] == low and w in owners][:1] or least, MATCH, matched, total, scores, LOWER)
+        owners = set(holders(self.tree, node))
+        chosen = min((w for w in order if w in owners), key=every.__getitem__, default=least[0])
+        return Decision([chosen], MATCH, matched, total, scores, LOWER)
 
     def node_at(self, node: int, units: int) -> int:
         """The node above, or this one, that has the last of so many units."""
