@@ -85,9 +85,13 @@ class RouterSteps:
         cls = policy_class(self.policy_name())
         return cls(self.content, len(self.slots), cls.Settings.from_mapping(self.settings(cls.Settings)))
 
+    def contents(self) -> list[Step]:
+        """Steps with content, the routed requests first."""
+        return self.routes
+
     def workload(self) -> Workload:
-        """The routed requests as prompts without an answer."""
-        prompts = [np.fromiter(self.units(step), np.int32) for step in self.routes]
+        """The contents as prompts without an answer."""
+        prompts = [np.fromiter(self.units(step), np.int32) for step in self.contents()]
         counts, n = np.array([len(p) for p in prompts], np.int64), len(prompts)
         none = np.zeros(n, np.int64)
         flat = np.concatenate([np.zeros(0, np.int32), *prompts])

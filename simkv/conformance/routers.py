@@ -24,6 +24,7 @@ READERS: dict[str, str] = {
     "vllm-router": "router_vllm:VllmRouterSteps",
     "ray.serve": "router_ray:RayServeSteps",
     "vllm production-stack": "router_production_stack:ProductionStackSteps",
+    "nvidia dynamo": "router_dynamo:DynamoSteps",
 }
 """First words of ``router`` -> ``module:Class`` below simkv/conformance, a subclass of ``RouterSteps``."""
 

@@ -26,6 +26,7 @@ _WHERE: dict[str, str] = {
     "production-stack-prefixaware": "production_stack_prefix:ProductionStackPrefixAware",
     "llm-d-approx-prefix": "llm_d_approx:LlmDApproxPrefix",
     "aibrix-prefix-cache": "aibrix:AibrixPrefixCache",
+    "dynamo-kv": "dynamo_kv:DynamoKv",
 }
 """Name -> ``module:Class`` below simkv/fleet/routing."""
 
