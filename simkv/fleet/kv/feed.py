@@ -1,0 +1,173 @@
+"""From a replica's log rows to KV events: which content entered and left its cache, and when a router can know. Compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkv.events import layout as ev
+from simkv.events.layout import EVENT, STEP
+from simkv.fleet.kv.address import array_at
+from simkv.fleet.kv.compiled import entry, inline, kernel
+from simkv.fleet.kv.index import CLEARED, REMOVED, STORED
+
+U = np.uint64
+KEY, TIME, COUNT, KIND, BLOCK, TOTAL = (np.dtype(name) for name in ("u8", "f8", "i4", "u1", "i4", "i8"))
+
+_NUMBERS = (
+    "log log_blocks log_keys steps rooms"  # addresses of the replica's log, and how many elements may be read there
+    " rows blocks keys turns now"  # addresses of its counters
+    " timed drain"  # whether its clock runs in seconds; whether what was read is thrown away
+    " row block key turn event"  # how far it was read
+    " held num_blocks"  # address of u8[num_blocks]: each block's key, 0 for none
+    " table counts slots"  # addresses of an open addressing table: keys, and how many blocks hold them
+    " kinds pending times capacity head tail"  # addresses of the events nobody has taken yet
+)
+FEED = np.dtype([(name, "i8") for name in _NUMBERS.split()] + [("lag", "f8"), ("latest", "f8")])
+"""Where one replica's log lies, and what was made of it."""
+
+RUNS = np.zeros(1 << ev.KIND_BITS, bool)
+RUNS[[ev.ALLOCATED, ev.RECYCLED, ev.HIT, ev.RELEASED, ev.FREED_FRONT, ev.FREED_BACK, ev.STORED, ev.EVICTED]] = True
+
+
+@inline
+def total(address):
+    return array_at(address, 1, TOTAL)[0]
+
+
+@kernel
+def place_of(table, key):
+    mask = table.size - 1
+    i = np.int64(key & U(mask))
+    while table[i] != 0 and table[i] != key:
+        i = (i + 1) & mask
+    return i
+
+
+@kernel
+def put(f, kind, key, time):
+    array_at(f.kinds, f.capacity, KIND)[f.tail] = kind
+    array_at(f.pending, f.capacity, KEY)[f.tail] = key
+    array_at(f.times, f.capacity, TIME)[f.tail] = time
+    f.tail += 1
+
+
+@kernel
+def block_in(f, b, key, time):
+    """A block holds this content now; the event says so if none did before."""
+    array_at(f.held, f.num_blocks, KEY)[b] = key
+    table, counts = array_at(f.table, f.slots, KEY), array_at(f.counts, f.slots, COUNT)
+    i = place_of(table, key)
+    if table[i] == 0:
+        table[i] = key
+        counts[i] = 0
+        put(f, STORED, key, time)
+    counts[i] += 1
+
+
+@kernel
+def block_out(f, b, time):
+    """A block holds nothing now; the event says so if no other has the content."""
+    held = array_at(f.held, f.num_blocks, KEY)
+    key = held[b]
+    if key == 0:
+        return
+    held[b] = 0
+    table, counts = array_at(f.table, f.slots, KEY), array_at(f.counts, f.slots, COUNT)
+    hole = place_of(table, key)
+    counts[hole] -= 1
+    if counts[hole] > 0:
+        return
+    put(f, REMOVED, key, time)
+    mask = table.size - 1
+    i = hole
+    while True:
+        i = (i + 1) & mask
+        if table[i] == 0:
+            break
+        home = np.int64(table[i] & U(mask))
+        if (i - home) & mask >= (i - hole) & mask:
+            table[hole], counts[hole] = table[i], counts[i]
+            hole = i
+    table[hole] = U(0)
+
+
+@kernel
+def time_of(f, steps, turn, turns):
+    """When the events of a turn leave the replica: with its output, or with the output before it where scheduling runs ahead."""
+    if turn + 1 < turns:
+        at = min(steps[turn].end, steps[turn + 1].time)
+    elif f.timed:
+        at = array_at(f.now, 1, TIME)[0]
+    else:
+        at = steps[turn].time
+    f.latest = max(f.latest, at + f.lag)
+    return f.latest
+
+
+@kernel
+def read_log(f):
+    """Turn all new rows of one replica into events. The caller has seen to it that they fit."""
+    rows, turns = total(f.rows), total(f.turns)
+    log, blocks, keys = array_at(f.log, f.rooms, EVENT), array_at(f.log_blocks, f.rooms, BLOCK), array_at(f.log_keys, f.rooms, KEY)
+    steps = array_at(f.steps, f.rooms, STEP)
+    time = time_of(f, steps, f.turn, turns) if rows > f.row else 0.0
+    while f.row < rows:
+        while f.turn + 1 < turns and f.event >= steps[f.turn + 1].first_event:
+            f.turn += 1
+            time = time_of(f, steps, f.turn, turns)
+        row = log[f.row]
+        kind, group, n = row.kind & ev.KIND_MASK, row.kind >> ev.KIND_BITS, 1
+        if RUNS[kind]:
+            n = np.int64(row.arg)
+            if kind == ev.STORED:
+                if group == 0:
+                    for i in range(n):
+                        block_in(f, np.int64(blocks[f.block + i]), keys[f.key + i], time)
+                f.key += n
+            elif kind == ev.RECYCLED or kind == ev.EVICTED:
+                for i in range(n):
+                    block_out(f, np.int64(blocks[f.block + i]), time)
+            f.block += n
+        elif kind == ev.STORED_EXTRA or kind == ev.HOST_STORED:
+            f.key += 1
+        elif kind == ev.CLEARED:
+            array_at(f.held, f.num_blocks, KEY)[:] = U(0)
+            array_at(f.table, f.slots, KEY)[:] = U(0)
+            put(f, CLEARED, U(0), time)
+        f.event += n
+        f.row += 1
+    if f.drain:
+        array_at(f.rows, 1, TOTAL)[0] = array_at(f.blocks, 1, TOTAL)[0] = array_at(f.keys, 1, TOTAL)[0] = 0
+        f.row = f.block = f.key = 0
+
+
+@kernel
+def has_room(f):
+    """Whether the events of all new rows fit; what was taken is overwritten first."""
+    need = total(f.rows) - f.row + total(f.blocks) - f.block
+    if f.tail + need > f.capacity and f.head > 0:
+        kinds, keys, times = array_at(f.kinds, f.capacity, KIND), array_at(f.pending, f.capacity, KEY), array_at(f.times, f.capacity, TIME)
+        for i in range(f.head, f.tail):
+            kinds[i - f.head], keys[i - f.head], times[i - f.head] = kinds[i], keys[i], times[i]
+        f.tail -= f.head
+        f.head = 0
+    return f.tail + need <= f.capacity
+
+
+@entry
+def read_logs(feeds, which, upto, out):
+    """Read the new rows of the replicas ``which``; ``out[slot]`` becomes the number of events known by ``upto``.
+
+    Returns -1, or the replica whose events do not fit.
+    """
+    for k in range(which.size):
+        f = feeds[which[k]]
+        if not has_room(f):
+            return which[k]
+        read_log(f)
+        times = array_at(f.times, f.capacity, TIME)
+        n = f.head
+        while n < f.tail and times[n] <= upto:
+            n += 1
+        out[which[k]] = n - f.head
+    return -1
