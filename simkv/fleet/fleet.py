@@ -17,6 +17,7 @@ from simkv.engine.contract import CRASHED, STALLED
 from simkv.events.fleet_log import OPERATION, OPERATION_KINDS
 from simkv.fleet.arrivals import Arrivals
 from simkv.fleet.inflight import ENDED
+from simkv.fleet.kv_feed import KVFeed
 from simkv.fleet.replicas import Replicas
 from simkv.fleet.routers import Routers
 from simkv.fleet.truth import Truth
@@ -39,6 +40,7 @@ class Fleet:
         routers: the router processes.
         warming: request numbers for warming a replica, by operation number.
         report: called several times a second; returning False cancels.
+        feed: the replicas' KV events, for policies that want them.
         truth: what each replica's cache really holds, written beside every decision; ``None`` leaves that out.
     """
 
@@ -51,9 +53,10 @@ class Fleet:
         warming: dict[int, list[list[int]]],
         report: Callable[[], bool] | None,
         truth: Truth | None = None,
+        feed: KVFeed | None = None,
     ) -> None:
         self.workload, self.settings, self.replicas, self.routers = workload, settings, replicas, routers
-        self.warming, self.report, self.truth = warming, report, truth
+        self.warming, self.report, self.truth, self.feed = warming, report, truth, feed
         self.env = simpy.Environment()
         self.arrivals = Arrivals(workload)
         self.attempts = np.zeros(len(workload), np.int32)
@@ -116,6 +119,9 @@ class Fleet:
         due = self.routers.wants_scrape(at)
         if due is not None:
             self._scrape(due)
+        if self.feed is not None:
+            for slot, batch in self.feed.collect_all(self.routers.live, at):
+                self.routers.kv_events(slot, batch)
         attempt = int(self.attempts[req])
         slot = self.routers.route(req, at, attempt, self.truth.cached if self.truth is not None else None)
         self.send(slot, req, at, again=attempt > 0)
@@ -133,6 +139,8 @@ class Fleet:
         self.replicas.start(slot, at)
         if self.truth is not None:
             self.truth.replace(slot, self.replicas.engines[slot])
+        if self.feed is not None:
+            self.feed.replace(slot, self.replicas.engines[slot])
 
     def release(self, at: float) -> None:
         """A replica takes requests again: those that waited for one come to the routers now."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from simkv.events.fleet_log import DECISION, PREFERS
 from simkv.fleet.inflight import ENDED
-from simkv.fleet.routing.policy import METRICS, Candidates, Content, Decision, RoutingPolicy
+from simkv.fleet.routing.policy import METRICS, Candidates, Content, Decision, KVEvents, RoutingPolicy
 from simkv.fleet.routing.registry import make_policy
 from simkv.settings.fleet import FleetSettings
 
@@ -138,6 +138,11 @@ class Routers:
         for p in self.processes[1:]:
             p.candidates.metrics[:] = metrics
         self.scraped = now
+
+    def kv_events(self, worker: int, batch: KVEvents) -> None:
+        """What entered and left a replica's cache, for all processes."""
+        for p in self.processes:
+            p.policy.kv_events(worker, batch)
 
     def tell(self, time: float, req: int, kind: int, worker: int) -> None:
         """The first token or the end of a request came by at its router."""

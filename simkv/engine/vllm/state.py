@@ -6,6 +6,7 @@ Big logs are reserved as address space; their pages are used as they are written
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +161,17 @@ def _blocks(num_blocks: int, extra_keys: int) -> npt.NDArray[np.void]:
 
 
 def _requests(w: Workload, lora_path: bool) -> npt.NDArray[np.void]:
+    """A copy of the workload's REQUEST rows as new, which are made once however many replicas there are."""
+    made = _as_new.setdefault(w, {})
+    if lora_path not in made:
+        made[lora_path] = _new_requests(w, lora_path)
+    return made[lora_path].copy().view(np.recarray)
+
+
+_as_new: WeakKeyDictionary[Workload, dict[bool, npt.NDArray[np.void]]] = WeakKeyDictionary()
+
+
+def _new_requests(w: Workload, lora_path: bool) -> npt.NDArray[np.void]:
     n = len(w)
     reqs = layout.zeros(n, layout.REQUEST)
     reqs["arrive"], reqs["num_prompt"], reqs["num_output"] = w.arrive, w.num_prompt, w.num_output
