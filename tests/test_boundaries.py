@@ -18,6 +18,8 @@ EVERYWHERE = {"numpy", "numba", "simkv"}
 ONLY_IN = {
     "llvmlite": ("simkv/jit.py",),
     "simpy": ("simkv/fleet/",),
+    "blake3": ("simkv/fleet/routing/",),
+    "xxhash": ("simkv/fleet/routing/",),
     "streamlit": ("simkv/ui/", "app.py"),
     "plotly": ("simkv/ui/", "app.py"),
     "pandas": ("simkv/ui/",),

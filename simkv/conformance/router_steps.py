@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +32,6 @@ class RouterSteps:
         recording: the parsed file.
         file: its name.
     """
-
-    draws_lots: ClassVar[bool] = True
-    """Whether several allowed workers are lots with the decision's weights, rather than an order that nobody knows."""
 
     def __init__(self, recording: Mapping[str, Any], file: str) -> None:
         self.recording, self.file = recording, file
@@ -77,6 +75,10 @@ class RouterSteps:
 
     def compare(self, step: Step, decision: Decision) -> None:
         """Compare what the recording has beside the worker (``same``)."""
+
+    def draws_lots(self) -> bool:
+        """Whether several allowed workers are lots with the decision's weights, rather than an order that nobody knows."""
+        return True
 
     # The common way.
 
@@ -142,8 +144,10 @@ class RouterSteps:
         req = self.requests[id(step)]
         if "inflight_before" in step:
             self.same("inflight_before", step["inflight_before"], self.by_name(self.answering, step["inflight_before"]))
-        decision = self.decide(req)
         worker = step.get("worker")
+        if worker is None and _bad_request(step.get("error")):
+            return
+        decision = self.decide(req)
         if worker is None:
             self.same("worker", [], self.names(decision.allowed))
             return
@@ -200,7 +204,7 @@ class RouterSteps:
     def count(self, decision: Decision, chosen: int) -> None:
         """Add a draw to what is expected of all draws: counts and their variance."""
         allowed = list(decision.allowed)
-        if not self.draws_lots or len(allowed) < 2:
+        if not self.draws_lots() or len(allowed) < 2:
             return
         chance = np.ones(len(allowed)) if decision.weights is None else np.asarray(decision.weights, np.float64)
         chance = chance / chance.sum()
@@ -217,6 +221,11 @@ class RouterSteps:
                 self.same(
                     f"draws of {name} away from the expected number", f"within {MOST_SIGMAS:g} standard deviations", round(difference, 1)
                 )
+
+
+def _bad_request(error: Any) -> bool:
+    """Whether the router refused the request itself (HTTP status 400 … 499) before it looked for a worker."""
+    return isinstance(error, str) and re.match(r"\(?4\d\d\b", error) is not None
 
 
 def text_units(text: str) -> list[int]:

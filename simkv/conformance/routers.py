@@ -54,7 +54,13 @@ def _check(path: Path, opener: Any) -> RunResult:
     for key in KEYS:
         if not isinstance(recording, dict) or key not in recording:
             raise InputError(f"no {key}", file=path.name, expected="an object with " + ", ".join(KEYS))
-    return _reader(str(recording["router"]), path.name)(recording, path.name).run()
+    try:
+        return _reader(str(recording["router"]), path.name)(recording, path.name).run()
+    except (KeyError, TypeError, ValueError, IndexError) as problem:
+        what = f"{type(problem).__name__}: {problem}"
+        raise InputError(
+            f"a step cannot be understood ({what})", file=path.name, expected="steps as routers' recordings have them"
+        ) from problem
 
 
 def _reader(router: str, file: str) -> type[RouterSteps]:

@@ -170,6 +170,12 @@ def _unit_at(prompts, pieces, written, req, pos):
 
 
 @entry
+def _prefix_key(prompts, pieces, written, req, units, root):
+    s = Sequences(prompts, pieces, written)
+    return span_key(s, req, 0, min(units, np.int64(s.prompts[req].units)), root)
+
+
+@entry
 def _chunk_keys(prompts, pieces, written, req, chunk, root, partial, out):
     return chunk_keys(Sequences(prompts, pieces, written), req, chunk, root, partial, out)
 
@@ -182,6 +188,11 @@ def common_units(s: Sequences, a: int, b: int, pos: int = 0, limit: int = 1 << 3
 def unit_id(s: Sequences, req: int, pos: int) -> int:
     """``unit_at`` for Python. ``pos`` is below the prompt's length."""
     return int(_unit_at(*s, req, pos))
+
+
+def prefix_key(s: Sequences, req: int, units: int) -> int:
+    """64 bits that say what the first ``units`` units of a prompt are (all of a shorter one)."""
+    return int(_prefix_key(*s, req, units, START))
 
 
 def keys_of(s: Sequences, req: int, chunk: int, root: Any = START, partial: bool = False) -> npt.NDArray[np.uint64]:
