@@ -32,10 +32,6 @@ class SglangRouterSteps(RouterSteps):
     stable_headers: ClassVar[tuple[str, ...]] = ("authorization", "x-forwarded-for", "cookie")
     """What stands for a session where consistent_hashing finds no routing key."""
 
-    def draws_lots(self) -> bool:
-        """Whether several allowed workers are lots."""
-        return self.recording["policy"] not in self.hash_order
-
     def policy_name(self) -> str:
         """The recorded policy under simkv's name."""
         name = self.recording["policy"]
@@ -46,6 +42,7 @@ class SglangRouterSteps(RouterSteps):
 
     def make_policy(self) -> RoutingPolicy:
         """The policy, told of addresses and of requests that name their worker."""
+        self.draws_lots = self.recording["policy"] not in self.hash_order
         if self.recording["policy"] in self.refusing:
             return _Refuses(self.content, len(self.slots))
         policy: Any = super().make_policy()

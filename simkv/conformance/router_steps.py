@@ -33,6 +33,9 @@ class RouterSteps:
         file: its name.
     """
 
+    draws_lots: bool = True
+    """Whether several allowed workers are lots with the decision's weights, rather than an order that nobody knows."""
+
     def __init__(self, recording: Mapping[str, Any], file: str) -> None:
         self.recording, self.file = recording, file
         self.comparison = Comparison(file.split(".")[0])
@@ -75,10 +78,6 @@ class RouterSteps:
 
     def compare(self, step: Step, decision: Decision) -> None:
         """Compare what the recording has beside the worker (``same``)."""
-
-    def draws_lots(self) -> bool:
-        """Whether several allowed workers are lots with the decision's weights, rather than an order that nobody knows."""
-        return True
 
     # The common way.
 
@@ -204,7 +203,7 @@ class RouterSteps:
     def count(self, decision: Decision, chosen: int) -> None:
         """Add a draw to what is expected of all draws: counts and their variance."""
         allowed = list(decision.allowed)
-        if not self.draws_lots() or len(allowed) < 2:
+        if not self.draws_lots or len(allowed) < 2:
             return
         chance = np.ones(len(allowed)) if decision.weights is None else np.asarray(decision.weights, np.float64)
         chance = chance / chance.sum()

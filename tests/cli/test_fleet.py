@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from simkv.events.fleet_log import FleetLog
 
 from simkv.cli import main
+from simkv.events.fleet_log import FleetLog
 
 SMALL = ("replay", "mooncake", "--limit", "120", "--set", "num_gpu_blocks=20000")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simkv.settings.fleet import FleetSettings, Operation
 
 from simkv.replay import Progress, Run, replay
 from simkv.replay_fleet import FleetRun, replay_fleet
 from simkv.settings import EngineSettings, Settings, SglangSettings
+from simkv.settings.fleet import FleetSettings, Operation
 from simkv.workload.bundled import bundled
 from simkv.workload.generators import generate
 from simkv.workload.registry import read_workload
