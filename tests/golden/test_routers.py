@@ -14,7 +14,7 @@ from simkv.conformance import RunResult, run_conformance
 from simkv.conformance.routers import check_router
 
 HERE = Path(__file__).parent
-RECORDINGS = sorted(p for folder in ("routers", "routers_more") for p in (HERE / folder).rglob("*.json.gz"))
+RECORDINGS = sorted(p for product in ("sglang_router", "smg") for p in HERE.glob(f"routers*/{product}/*.json.gz"))
 Recording = dict[str, Any]
 
 
