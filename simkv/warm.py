@@ -64,17 +64,30 @@ def warm_folds() -> None:
     chain_keys(generate("shared_system_prompt", requests=4), 0, 16)
 
 
+FORGETFUL = {
+    "max_tree_size": 0,
+    "eviction_interval_secs": 1,
+    "do_eviction": True,
+    "eviction_threshold_chars": 0,
+    "eviction_target_chars": 0,
+}
+"""Settings with which a router's tables overflow at once, as far as it has them."""
+
+
 def warm_fleet() -> None:
-    """Put a few requests through a fleet behind every router."""
-    from simkv.fleet.routing import policy_names
+    """Put a few requests through a fleet behind every router; its tables overflow, and a replica leaves."""
+    from simkv.fleet.routing import policy_class, policy_names
     from simkv.replay_fleet import replay_fleet
     from simkv.settings import EngineSettings
-    from simkv.settings.fleet import FleetSettings
+    from simkv.settings.fleet import FleetSettings, Operation
     from simkv.workload.generators import generate
 
     requests, settings = generate("shared_system_prompt", requests=8), EngineSettings.from_mapping(TINY_POOL["vllm"])
+    leaves = Operation("remove", at=float(requests.arrive[-2]), replica=1, drain=False)
     for name in policy_names():
-        replay_fleet(requests, settings, FleetSettings(replicas=2, router=name))
+        known = policy_class(name).Settings().to_mapping()
+        few = {k: v for k, v in FORGETFUL.items() if k in known}
+        replay_fleet(requests, settings, FleetSettings(replicas=2, router=name, router_settings=few, operations=(leaves,)))
 
 
 def everything() -> tuple[str, ...]:
