@@ -49,9 +49,14 @@ class Stretch:
     state: str
 
 
-def fleet_series(run: FleetRun, bins: int = 120) -> FleetSeries:
-    """The series of a finished or partial fleet run."""
-    edges = np.linspace(0.0, max(float(run.end_time_s), 1e-9), bins + 1)
+def fleet_series(run: FleetRun, bins: int = 120, end_s: float | None = None) -> FleetSeries:
+    """The series of a finished or partial fleet run.
+
+    Args:
+        bins: how many.
+        end_s: where the last one ends; default: with the run.
+    """
+    edges = np.linspace(0.0, max(float(run.end_time_s if end_s is None else end_s), 1e-9), bins + 1)
     replicas = len(run.replicas)
     of = {name: np.full((replicas, bins), np.nan) for name in (*RATES, *GAUGES)}
     hits, queries = np.zeros(bins, np.int64), np.zeros(bins, np.int64)

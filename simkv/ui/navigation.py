@@ -10,9 +10,11 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from simkv.settings import Settings
+from simkv.settings.fleet import FleetSettings
 from simkv.ui import engine_controls, engine_form
+from simkv.ui.fleet import form, operations
 
-OF_EXPLORE = frozenset(("step", "block", "request", "tab"))
+OF_EXPLORE = frozenset(("step", "block", "request", "tab", "replica", "fleet_tab"))
 """What the address says of a place in one run."""
 OF_COMPARE = "t"
 """The moment that Compare's maps show. Its sides stay in the address, so that the way back leads to the same comparison."""
@@ -37,12 +39,12 @@ def link_to_compare() -> None:
     _link("compare", {k: v for k, v in st.query_params.items() if k not in OF_EXPLORE}, "Compare with other settings")
 
 
-def link_to_explore(settings: Settings) -> None:
+def link_to_explore(settings: Settings, fleet: FleetSettings | None = None) -> None:
     """A link to Explore with the same traffic and these settings, where its controls can show them all."""
     controls = control_values(settings)
     if controls is not None:
-        kept = {k: v for k, v in st.query_params.items() if k != OF_COMPARE and not _of_engine(k)}
-        _link("./", {**kept, **controls}, "Explore this side")
+        kept = {k: v for k, v in st.query_params.items() if k != OF_COMPARE and not _of_engine(k) and not _of_fleet(k)}
+        _link("./", {**kept, **controls, **fleet_values(fleet)}, "Explore this side")
 
 
 def _link(page: str, parameters: dict[str, str], label: str) -> None:
@@ -65,6 +67,23 @@ def control_values(settings: Settings) -> dict[str, str] | None:
     if sized and changed.keys() & {"model", "gpu", "tensor_parallel_size"}:
         return None  # with a pool of so many blocks the left column asks for no GPU
     return {**{k: _text(v) for k, v in changed.items() if v is not None}, **sized}
+
+
+def fleet_values(fleet: FleetSettings | None) -> dict[str, str]:
+    """What the address must say for the left column to show this fleet."""
+    if fleet is None or fleet.replicas == 1:
+        return {}
+    changed = fleet.changed()
+    out = {"replicas": str(fleet.replicas), "router": fleet.router}
+    out |= {name: _text(changed[name]) for name in form.KEYS if name in changed and changed[name] is not None}
+    if "seed" in changed:
+        out["router_seed"] = str(fleet.seed)
+    out |= {f"router.{fleet.router}.{name}": _text(value) for name, value in fleet.router_settings.items()}
+    return out | ({operations.PARAMETER: operations.write_text(fleet.operations)} if fleet.operations else {})
+
+
+def _of_fleet(parameter: str) -> bool:
+    return parameter in (*form.KEYS, operations.PARAMETER) or parameter.startswith("router.")
 
 
 def _of_engine(parameter: str) -> bool:

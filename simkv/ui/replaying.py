@@ -60,7 +60,7 @@ def _fleet(job: Job, workload: Workload, config: Config, fleet: FleetSettings) -
     run = replay_fleet(workload, config.settings, fleet, events=True, progress=job.report, max_events=MAX_EVENTS)
     job.phase = "counting"
     shown = FleetShown(config, run)
-    _ = shown.ladder, shown.series, shown.broken, shown.summary
+    _ = shown.ladder, shown.series, shown.locality, shown.summary
     return shown
 
 

@@ -7,17 +7,16 @@ from html import escape
 
 import streamlit as st
 
-from simkv.comparison import Comparison, words
+from simkv.comparison import words
 from simkv.comparison.metrics import HIGHER, Row
 
 _LEFT = ("Queue time", "TTFT", "Inter-token", "End to end")
 
 
-def draw(comparison: Comparison) -> None:
+def draw(rows: Sequence[Row], names: Sequence[str]) -> None:
     """Two tables beside each other: what the cache and the scheduler did, and what users feel of it."""
-    names = [s.name for s in comparison.sides]
-    felt = [row for row in comparison.rows if row.metric.title.startswith(_LEFT)]
-    rest = [row for row in comparison.rows if row not in felt]
+    felt = [row for row in rows if row.metric.title.startswith(_LEFT)]
+    rest = [row for row in rows if row not in felt]
     halves = [half for half in (rest, felt) if half]
     columns = st.columns(len(halves), gap="large") if len(names) < 4 else [st.container() for _ in halves]
     for column, half in zip(columns, halves, strict=True):
@@ -25,9 +24,9 @@ def draw(comparison: Comparison) -> None:
     with st.expander("What each figure is"):
         st.dataframe(
             {
-                "figure": [row.metric.title for row in comparison.rows],
-                "definition": [row.metric.about for row in comparison.rows],
-                "better": [words.better_is(row.metric) for row in comparison.rows],
+                "figure": [row.metric.title for row in rows],
+                "definition": [row.metric.about for row in rows],
+                "better": [words.better_is(row.metric) for row in rows],
             },
             hide_index=True,
         )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from simkv.comparison.choices import Choice
+from simkv.settings.fleet import FleetSettings
 from simkv.ui import progress, replaying, sources
 from simkv.ui.config import Config, cost
 from simkv.ui.run_store import Job, store
@@ -34,13 +35,13 @@ class Asked:
     def seconds(self) -> float:
         """Rough seconds all replays take that are not there yet."""
         missing = {c.digest: c for c in self.configs if not _done(c.digest)}
-        return sum(cost(sources.asked(c, self.data), c.settings) for c in missing.values())
+        return sum(cost(sources.asked(c, self.data), c.settings, c.fleet) for c in missing.values())
 
 
-def asked(chosen: Chosen, choices: Sequence[Choice]) -> Asked:
-    """The question out of the left column and the cards."""
+def asked(chosen: Chosen, choices: Sequence[Choice], fleets: Sequence[FleetSettings | None]) -> Asked:
+    """The question out of the left column and the cards; ``fleets`` are the sides'."""
     assert chosen.config is not None
-    configs = tuple(dataclasses.replace(chosen.config, settings=c.settings) for c in choices)
+    configs = tuple(dataclasses.replace(chosen.config, settings=c.settings, fleet=f) for c, f in zip(choices, fleets, strict=True))
     return Asked(tuple(choices), configs, chosen.data)
 
 

@@ -85,7 +85,7 @@ def _tabs(comparison: Comparison) -> None:
             continue
         with tab:
             if name == "Figures":
-                figures.draw(comparison)
+                figures.draw(comparison.rows, [s.name for s in comparison.sides])
             elif name == "Hit rate over time":
                 if comparison.sides[0].run.workload.prompts_have_content:
                     charts.hit_rate(comparison.sides)

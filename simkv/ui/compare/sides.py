@@ -11,15 +11,29 @@ from simkv.comparison.choices import NAMES, derived, read_text, write_text
 from simkv.comparison.same_memory import TOKENS
 from simkv.engine.engines import PACKAGES
 from simkv.errors import SimkvError
+from simkv.fleet.routing import policy_names
 from simkv.settings import Settings, parse_value, settings_class
+from simkv.settings.fleet import FleetSettings
 from simkv.ui import engine_form, text
+from simkv.ui.compare import fleet_sides
 
 PARAMETERS = ("b", "c", "d")
 """The address's names for the texts of B, C and D, in the command line's grammar."""
 COLOURS = {"A": "blue", "B": "orange", "C": "green", "D": "violet"}
 MOST_CHANGES = 12
 _TEXTS, _EDITION = "_compare_texts", "_compare_edition"
-_FIRST = ("block_size", "page_size", TOKENS, "kv_cache_dtype", "gpu", "max_num_seqs", "max_running_requests", "enable_prefix_caching")
+_FIRST = (
+    "router",
+    "replicas",
+    "block_size",
+    "page_size",
+    TOKENS,
+    "kv_cache_dtype",
+    "gpu",
+    "max_num_seqs",
+    "max_running_requests",
+    "enable_prefix_caching",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,19 +44,22 @@ class Place:
     row: Any
 
 
-def opening() -> list[str]:
-    """What the page compares before anybody has asked: two engines, and twice the tokens in the same memory.
+def opening(fleet: FleetSettings | None = None) -> list[str]:
+    """What the page compares before anybody has asked: two engines, and twice the tokens in the same memory; of a fleet
+    another router.
 
     SGLang's own default is pages of one token; pages of 16 are as fine as vLLM's blocks and 16 times faster to draw.
     """
+    if fleet is not None:
+        return [f"router={'sglang-cache-aware' if fleet.router != 'sglang-cache-aware' else 'round-robin'}"]
     return ["sglang,page_size=16", "kv_cache_dtype=fp8"]
 
 
-def texts() -> list[str]:
+def texts(fleet: FleetSettings | None = None) -> list[str]:
     """The texts of B, C, D: from the address when the page is opened, then what the cards say."""
     if _TEXTS not in st.session_state or (any(p in st.query_params for p in PARAMETERS) and _EDITION not in st.session_state):
         given = [st.query_params[p] for p in PARAMETERS if p in st.query_params]
-        st.session_state[_TEXTS] = given or opening()
+        st.session_state[_TEXTS] = given or opening(fleet)
         st.session_state.setdefault(_EDITION, 0)
     found: list[str] = st.session_state[_TEXTS]
     return found
@@ -75,9 +92,9 @@ def write_url(now: list[str]) -> None:
             st.query_params[name] = value
 
 
-def draw(base: Settings) -> tuple[list[str], list[Place]]:
+def draw(base: Settings, fleet: FleetSettings | None = None) -> tuple[list[str], list[Place]]:
     """Draw the cards. Returns the texts of B, C, D and for every side, A first, its places."""
-    now = texts()
+    now = texts(fleet)
     places: list[Place] = []
     said: list[str] = []
     columns = st.columns([3] * (1 + len(now)) + [1] * (len(now) < len(PARAMETERS)), gap="small")
@@ -89,7 +106,7 @@ def draw(base: Settings) -> tuple[list[str], list[Place]]:
             title, figures = st.container(), st.container(gap=None)
             row = st.container(horizontal=True, gap="small", vertical_alignment="center")
             with row:
-                said.append(_card(i, given, base))
+                said.append(_card(i, given, base, fleet or FleetSettings()))
             title.markdown(f"{_badge(NAMES[1 + i])} {_words(said[-1], base)}")
             places.append(Place(figures, row))
     if len(now) < len(PARAMETERS):
@@ -104,11 +121,11 @@ def _badge(name: str) -> str:
     return f":{COLOURS[name]}-badge[**{name}**]"
 
 
-def _card(i: int, given: str, base: Settings) -> str:
+def _card(i: int, given: str, base: Settings, fleet: FleetSettings) -> str:
     """One side's controls, a click away; returns what they say now."""
     name = NAMES[1 + i]
     with st.popover("Change", help=f"Engine and settings of {name}"):
-        said = _controls(i, given, base)
+        said = _controls(i, given, base, fleet)
     if len(texts()) > 1:
         st.button("Remove", on_click=_remove, args=(i,), help=f"Leave {name} out", key=f"away.{i}", type="tertiary")
     return said
@@ -126,12 +143,15 @@ def _words(said: str, base: Settings) -> str:
     return text.plain(", ".join(parts) or "the same as A", 120)
 
 
-def _controls(i: int, given: str, base: Settings) -> str:
+def _controls(i: int, given: str, base: Settings, fleet: FleetSettings) -> str:
     """Engine, the settings that differ, and a control for each."""
     try:
         changes = read_text(given)
         engine = str(changes.pop("engine", base.engine))
         settings_class(engine)
+        router = str(changes.get("router", fleet.router))
+        of_fleet = fleet_sides.fields(router)
+        inherited_fleet = fleet_sides.values(fleet_sides.derived(fleet, {"router": router})) | {"router": fleet.router}
     except SimkvError as problem:
         st.error(text.plain(str(problem), 400))
         st.button("Start again", on_click=_empty, args=(i,), key=f"again.{i}")
@@ -141,7 +161,8 @@ def _controls(i: int, given: str, base: Settings) -> str:
     start = engines.index(engine) if engine in engines else 0
     chosen = str(st.selectbox("engine", engines, start, format_func=lambda n: engine_form.TITLES.get(n, n), key=f"{key}.engine"))
     known = engine_form.fields(chosen)
-    options = sorted({*known, TOKENS, *(changes if chosen == engine else {})}, key=lambda n: (_rank(n), n))
+    changes = {k: v for k, v in changes.items() if chosen == engine or fleet_sides.is_of_fleet(k)}
+    options = sorted({*known, TOKENS, *of_fleet, *changes}, key=lambda n: (_rank(n), n))
     first = [n for n in changes if n in options]
     names = st.multiselect(
         "what differs from A",
@@ -151,10 +172,11 @@ def _controls(i: int, given: str, base: Settings) -> str:
         max_selections=MOST_CHANGES,
         help="Everything else is as in A, the memory for the KV cache included.",
     )
-    inherited = derived(base, {"engine": chosen})[0].to_mapping()
+    inherited = {**derived(base, {"engine": chosen})[0].to_mapping(), **inherited_fleet}
     out: dict[str, Any] = {} if chosen == base.engine else {"engine": chosen}
     for name in names:
-        value = _control(f"{key}.{chosen}.{name}", chosen, known.get(name), name, changes.get(name, inherited.get(name)))
+        now = changes.get(name, inherited.get(name))
+        value = _control(f"{key}.{chosen}.{name}", chosen, known.get(name) or of_fleet.get(name), name, now)
         if name == TOKENS or value != inherited.get(name):
             out[name] = value
     return write_text(out) if out else ""
@@ -165,6 +187,8 @@ def _control(key: str, engine: str, field: dataclasses.Field[Any] | None, name: 
         given = parse_value(value) if isinstance(value, str) else value
         start = given if isinstance(given, int) else 100_000
         return int(st.number_input(name, 1, 1 << 30, start, 1000, key=key, help="Tokens of KV memory, whatever the engine calls its size."))
+    if name == "router":
+        return _router(key, str(value))
     if field is None:
         return st.text_input(name, str(value), key=key, help="As in a TOML file.")
     given = parse_value(value) if isinstance(value, str) and field.type != "str" else value
@@ -173,6 +197,11 @@ def _control(key: str, engine: str, field: dataclasses.Field[Any] | None, name: 
     except (st.errors.StreamlitAPIException, TypeError, ValueError):
         # A value from an address that no control can show: the settings themselves will refuse it with the reason.
         return st.text_input(name, str(value), key=f"{key}.text")
+
+
+def _router(key: str, value: str) -> str:
+    options = policy_names() if value in policy_names() else [*policy_names(), value]
+    return str(st.selectbox("router", options, options.index(value), key=key, help="The rest of the fleet is as in A."))
 
 
 def _rank(name: str) -> int:

@@ -61,7 +61,7 @@ def cards(shown: FleetShown) -> list[Card]:
 
 
 def _broken(shown: FleetShown) -> Card:
-    found = shown.broken
+    found = shown.locality
     label = "Decisions against locality"
     about = (
         "Decisions after which another live replica really held more of the prompt than the chosen one. Routers may mean it: load"

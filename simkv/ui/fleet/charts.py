@@ -21,7 +21,7 @@ POINTS = 60
 
 def drift_columns(shown: FleetShown, points: int = POINTS) -> dict[str, F8]:
     """Mean share of the prompt that the router believed cached and that was, by moment of decision, in ``points`` bins."""
-    found, d = shown.broken, shown.run.decisions
+    found, d = shown.locality, shown.run.decisions
     edges = np.linspace(0.0, float(shown.series.edges[-1]), points + 1)
     known = np.isfinite(found.believed) & np.isfinite(found.held)
     at = np.clip(np.searchsorted(edges, d["time"][known], side="right") - 1, 0, points - 1)
@@ -36,7 +36,7 @@ def drift_columns(shown: FleetShown, points: int = POINTS) -> dict[str, F8]:
 
 def drift(shown: FleetShown) -> None:
     """Draw what the router believed against what was really cached."""
-    found = shown.broken
+    found = shown.locality
     known = np.isfinite(found.believed) & np.isfinite(found.held)
     if not known.any():
         st.info("This router matches no prompts (or the caches were not observed), so it believes nothing about them.")
@@ -90,7 +90,7 @@ def over_time(shown: FleetShown) -> None:
             line = {"color": colour, "width": 1}
             f.add_trace(Scatter(x=x, y=_gaps(y), name=title, mode="lines", line=line, fill=fill, showlegend=row == 1), row=row, col=1)
         middle = total if total is not None else _over(values, np.nanmean)
-        line = {"color": "#2f6db3", "width": 2.5}
+        line = {"color": "#2f6db3" if few else "#f0a202", "width": 2.5}
         f.add_trace(Scatter(x=x, y=_gaps(middle), name="all", mode="lines", line=line, showlegend=row == 1), row=row, col=1)
     for s in shown.stretches:
         if s.state in ("down", "draining"):

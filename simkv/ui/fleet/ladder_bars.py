@@ -15,8 +15,8 @@ ABOUT = {
 }
 
 
-def html(ladder: Ladder) -> str:
-    """The rungs as an HTML figure."""
+def html(ladder: Ladder, compact: bool = False) -> str:
+    """The rungs as an HTML figure; ``compact``: one line a rung."""
     if not ladder.has_content or not ladder.queries:
         return "<div class=ladder><p>No content, no ladder: the source does not say what prompts share.</p></div>"
     rows, before = [], ladder.queries
@@ -33,7 +33,7 @@ def html(ladder: Ladder) -> str:
             f"<div class=track><span class=have style='width:{width:.2f}%'></span>{lost}</div><div class=loss>{said}</div></div>"
         )
         before = tokens
-    return f"<div class=ladder role=img aria-label='{escape(spoken(ladder), quote=True)}'>{''.join(rows)}</div>"
+    return f"<div class='ladder{' compact' * compact}' role=img aria-label='{escape(spoken(ladder), quote=True)}'>{''.join(rows)}</div>"
 
 
 def spoken(ladder: Ladder) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import streamlit as st
 
+from simkv.metrics.fleet import FleetSeries, fleet_series
 from simkv.ui import text
 from simkv.ui.fleet.heat_map.component import Measure, blob, heat_map
 from simkv.ui.fleet.shown import FleetShown
@@ -14,33 +18,50 @@ HEIGHT = 330
 OVER_TIME, GROUPS = "fleet_heat", "group_heat"
 
 
-def over_time_blob(shown: FleetShown) -> bytes:
-    """Replicas × time as the browser gets it."""
-    series, seconds = shown.series, shown.time_unit == "seconds"
-    of = series.of
+def measures(series: FleetSeries, unit: str, has_content: bool) -> list[Measure]:
+    """What the colours of replicas × time can show."""
+    of, seconds = series.of, unit == "seconds"
     each = f"in bins of {text.seconds(series.bin_s)}" if seconds else f"in bins of {series.bin_s:,.0f} steps"
     per = "s" if seconds else "step"
-    measures = [
-        Measure("Hit rate", f"cached ÷ looked-up prompt tokens, {each}", of["hit_rate"], "percent", "blue", 1.0),
-        Measure(f"Prompt tokens computed / {per}", f"the replica's load, {each}", of["prefill_tokens_per_s"], "rate", "orange"),
+    found = Measure("Hit rate", f"cached ÷ looked-up prompt tokens, {each}", of["hit_rate"], "percent", "blue", 1.0)
+    late = Measure("TTFT p95", f"of first tokens, {each}", of["ttft_p95"], "seconds", "orange", _high(of["ttft_p95"]))
+    return [
+        *([found] if has_content else []),
+        Measure(f"Computed tokens / {per}", f"prompt tokens not found: the load, {each}", of["prefill_tokens_per_s"], "rate", "orange"),
         Measure("Running", "requests in the batch at the end of each bin", of["running"], "count", "orange"),
         Measure("Waiting", "requests in the engine's queue at the end of each bin", of["waiting"], "count", "orange"),
         Measure("KV usage", "blocks of live requests ÷ usable blocks", of["usage"], "percent", "orange", 1.0),
-        *([Measure("TTFT p95", f"of first tokens, {each}", of["ttft_p95"], "seconds", "orange", _high(of["ttft_p95"]))] if seconds else []),
+        *([late] if seconds else []),
         Measure(f"Evictions / {per}", f"keys that left the cache, {each}", of["evictions_per_s"], "rate", "orange"),
     ]
-    if not shown.ladder.has_content:
-        measures = measures[1:]
+
+
+def over_time_blob(shown: FleetShown, series: FleetSeries, shows: Sequence[Measure], height: int = HEIGHT, group: str = "") -> bytes:
+    """Replicas × time as the browser gets it; maps of one ``group`` show the same measure."""
     more = {
         "title": "Heat map: every replica over time. Up and down choose a replica, Enter opens its block map.",
         "what": "replica",
-        "height": HEIGHT,
+        "height": height,
         "span": [0.0, float(series.edges[-1])],
         "unit": shown.time_unit,
         "stretches": [{"replica": s.replica, "start": s.start, "end": s.end, "state": s.state} for s in shown.stretches],
         "note": _note(shown),
+        "group": group,
     }
-    return blob([f"{i}" for i in range(shown.replicas)], measures, more)
+    return blob([f"{i}" for i in range(shown.replicas)], shows, more)
+
+
+def side_by_side(fleets: Sequence[FleetShown], group: str) -> list[bytes]:
+    """Replicas × time of several fleets, with one time axis and the same colours for the same figures."""
+    end = max(float(s.run.end_time_s) for s in fleets)
+    bins = min(len(s.series.edges) - 1 for s in fleets)
+    series = [fleet_series(s.run, bins, end) for s in fleets]
+    all_of = [measures(x, s.time_unit, s.ladder.has_content) for x, s in zip(series, fleets, strict=True)]
+    highs = [max(m.top for m in same) for same in zip(*all_of, strict=True)]
+    return [
+        over_time_blob(s, x, [replace(m, high=high) for m, high in zip(shows, highs, strict=True)], 190, group)
+        for s, x, shows in zip(fleets, series, all_of, strict=True)
+    ]
 
 
 def _high(values: np.ndarray) -> float | None:
@@ -70,6 +91,11 @@ def _open() -> None:
         st.session_state[KEY] = str(int(row))
 
 
+def small(data: bytes, key: str) -> None:
+    """Draw one of several fleets beside each other; a row leads nowhere."""
+    heat_map(data, key=key, on_row=_nothing)
+
+
 def groups_blob(shown: FleetShown) -> bytes:
     """Prefix groups × replicas as the browser gets it."""
     g = shown.groups
@@ -81,7 +107,7 @@ def groups_blob(shown: FleetShown) -> bytes:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         share = where(g.delivered / g.ceiling)
-    measures = [
+    shows = [
         Measure("Requests", "requests of the group that the replica served", sent, "count", "blue"),
         Measure("Tokens found cached", "prompt tokens the engine found", where(g.delivered), "count", "blue"),
         Measure("Of what one cache would find", "tokens found ÷ tokens one endless cache would have", share, "percent", "blue", 1.0),
@@ -98,7 +124,7 @@ def groups_blob(shown: FleetShown) -> bytes:
         "figures": True,
         "note": "blank: no request of the group went there",
     }
-    return blob(names, measures, more)
+    return blob(names, shows, more)
 
 
 def groups(shown: FleetShown) -> None:
@@ -141,7 +167,8 @@ def _kept(shown: FleetShown, which: str) -> bytes:
     """Identical bytes are sent once per browser: the same object for every run of the script."""
     kept: dict[str, bytes] = shown.blobs
     if which not in kept:
-        kept[which] = over_time_blob(shown) if which == OVER_TIME else groups_blob(shown)
+        shows = measures(shown.series, shown.time_unit, shown.ladder.has_content)
+        kept[which] = over_time_blob(shown, shown.series, shows) if which == OVER_TIME else groups_blob(shown)
     return kept[which]
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from simkv.diagnosis.fleet_ladder import ladder_of_fleet
 from simkv.diagnosis.ladder import Ladder
+from simkv.diagnosis.locality import Locality, locality
 from simkv.diagnosis.prefix_groups import PrefixGroups, prefix_groups
 from simkv.metrics.fleet import FleetSeries, Stretch, absences, busiest, fleet_series
 from simkv.replay_fleet import FleetRun
 from simkv.ui.config import Config
-from simkv.ui.fleet.broken import Broken, broken
 from simkv.ui.shown import Shown, fold
 
 KEPT_REPLICAS = 3
@@ -89,9 +89,9 @@ class FleetShown:
         return prefix_groups(self.run.workload, self.ladder, self.run.placed, self.replicas)
 
     @cached_property
-    def broken(self) -> Broken:
+    def locality(self) -> Locality:
         """Decisions that sent a request away from its prefix."""
-        return broken(self.run)
+        return locality(self.run)
 
     @cached_property
     def busiest(self) -> tuple[int, float]:

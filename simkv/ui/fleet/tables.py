@@ -86,7 +86,7 @@ def replicas(shown: FleetShown) -> None:
 
 def decisions(shown: FleetShown) -> None:
     """Draw the decisions against locality; a row shows what the rule compared."""
-    found = shown.broken
+    found = shown.locality
     if not found.known:
         st.info("This run did not observe what each replica's cache held, so decisions cannot be judged.")
         return

@@ -11,6 +11,7 @@ from simkv.ui import text
 EVEN, HOT = 1.15, 1.5
 """The busiest replica computes so many times the mean: up to the first is even, from the second on a hot spot."""
 WORTH_SAYING = 0.01
+NEARLY_ALL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ def _hits(s: Story) -> str:
         "is lost on the replicas, to capacity and timing": x.kept - x.delivered,
     }
     where, most = max(losses.items(), key=lambda item: item[1])
-    if (x.ceiling - x.delivered) / x.queries < WORTH_SAYING:
-        return f"{who} find {found} of prompt tokens cached, as good as all that one endless cache would ({best})."
+    if x.ceiling - x.delivered < NEARLY_ALL * x.ceiling:
+        return f"{who} find {found} of prompt tokens cached, nearly all that one endless cache would ({best})."
     part = text.percent(most / x.ceiling, 0)
     return f"{who} find {found} of prompt tokens cached where one endless cache would find {best}: {part} of the reuse {where}."
 

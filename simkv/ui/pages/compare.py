@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ import streamlit as st
 
 from simkv.comparison import Choice, Comparison, Side
 from simkv.comparison.choices import NAMES, others
+from simkv.comparison.fleets import FleetComparison
 from simkv.engine.engines import merge
 from simkv.errors import SimkvError
 from simkv.ui import replaying, resolved, sidebar, sources, text
-from simkv.ui.compare import jobs, result, sides
+from simkv.ui.compare import fleet_result, fleet_sides, jobs, result, sides
+from simkv.ui.fleet.shown import FleetShown
 from simkv.ui.run_store import Job
 from simkv.ui.shown import Shown
 from simkv.ui.viewer import viewer
@@ -36,12 +38,12 @@ def page() -> None:
         if chosen.config is None:
             st.info("Choose a trace file in the sidebar, or go back to the bundled traces.", icon=":material/upload_file:")
             return
-        chosen = dataclasses.replace(chosen, config=dataclasses.replace(chosen.config, fleet=None))
-        assert chosen.config is not None
         workload = sources.asked(chosen.config, chosen.data)
         base = merge(chosen.config.settings, workload)
-        said, places = sides.draw(base)
-        asked = jobs.asked(chosen, [Choice(NAMES[0], "A", base), *others(base, said)])
+        said, places = sides.draw(base, chosen.config.fleet)
+        plain, fleets = fleet_sides.split(chosen.config.fleet, said)
+        labelled = [replace(choice, label=told or choice.label) for choice, told in zip(others(base, plain), said, strict=True)]
+        asked = jobs.asked(chosen, [Choice(NAMES[0], "A", base), *labelled], fleets)
     except SimkvError as problem:
         _problem(problem, top)
         return
@@ -67,7 +69,7 @@ def page() -> None:
 @cache
 def _css() -> str:
     here = Path(__file__).resolve().parent.parent
-    return "".join((here / name).read_text(encoding="utf-8") for name in ("style.css", "compare/compare.css"))
+    return "".join((here / name).read_text(encoding="utf-8") for name in ("style.css", "compare/compare.css", "fleet/fleet.css"))
 
 
 def _wanted(asked: jobs.Asked) -> bool:
@@ -94,15 +96,12 @@ def _show(asked: jobs.Asked, found: Sequence[Job], top: Any, places: Sequence[si
         jobs.again(asked)
         _problem(SimkvError(f"{choice.name}: {job.error}"), top)
         return
-    shown = [job.result for job in found if isinstance(job.result, Shown)]
+    shown = [job.result for job in found if job.result is not None]
     key = (asked.key[: len(shown)], tuple(s.run.status for s in shown), tuple(c.label for c in asked.choices))
     last = st.session_state.get(_LAST)
     if last is None or last[0] != key:
         with top, st.spinner("Finding where they part"):
-            made = [Side(c.name, c.label, s.run, c.notes) for c, s in zip(asked.choices, shown, strict=False)]
-            comparison = Comparison(tuple(made))
-            assert comparison.explanations is not None
-        last = st.session_state[_LAST] = (key, comparison, shown)
+            last = st.session_state[_LAST] = (key, _compared(asked, shown), shown)
     if len(shown) < len(asked.configs) or any(s.run.status == "partial" for s in shown):
         with top:
             st.warning("Stopped: what is not finished is missing or partial.", icon=":material/pause_circle:")
@@ -110,7 +109,25 @@ def _show(asked: jobs.Asked, found: Sequence[Job], top: Any, places: Sequence[si
     _draw(last[1], last[2], top, places, source)
 
 
-def _draw(comparison: Comparison, shown: Sequence[Shown], top: Any, places: Sequence[sides.Place], source: str) -> None:
+def _compared(asked: jobs.Asked, shown: Sequence[Shown | FleetShown]) -> Comparison | FleetComparison:
+    """The sides there are, compared; fleets on both axes."""
+    fleets = [s for s in shown if isinstance(s, FleetShown)]
+    if fleets:
+        return fleet_result.comparison([(c.name, c.label) for c in asked.choices], fleets)
+    singles = [s for s in shown if isinstance(s, Shown)]
+    made = Comparison(tuple(Side(c.name, c.label, s.run, c.notes) for c, s in zip(asked.choices, singles, strict=False)))
+    assert made.explanations is not None
+    return made
+
+
+def _draw(comparison: Comparison | FleetComparison, shown: Sequence[Any], top: Any, places: Sequence[sides.Place], source: str) -> None:
+    if isinstance(comparison, FleetComparison):
+        if top is not None:
+            with top:
+                fleet_result.sentences(comparison)
+        fleet_result.cards(comparison, places)
+        fleet_result.draw(comparison, shown)
+        return
     if top is not None:
         with top:
             result.sentences(comparison)

@@ -35,6 +35,16 @@ class Measure:
     scale: str = "blue"
     high: float | None = None
 
+    @property
+    def largest(self) -> float:
+        """The largest value; 0 without any."""
+        return float(np.nanmax(self.values)) if np.isfinite(self.values).any() else 0.0
+
+    @property
+    def top(self) -> float:
+        """Where the colours end."""
+        return self.high if self.high is not None else self.largest or 1.0
+
 
 _MAP = st.components.v2.component(
     "simkv_heat_map",
@@ -49,14 +59,14 @@ def blob(rows: Sequence[str], measures: Sequence[Measure], more: Mapping[str, An
 
     Args:
         rows: labels of the rows.
-        more: ``title`` (for screen readers), ``what`` a row is, ``height`` in CSS pixels, ``note``; of a map over time ``span``,
-            ``unit`` and ``stretches``; of any other the columns' ``names`` and what a ``column`` is; ``figures``: also as numbers.
+        more: ``title`` (for screen readers), ``what`` a row is, ``height`` in CSS pixels, ``note``. Of a map over time: ``span``,
+            ``unit``, ``stretches``, and the ``group`` of maps that show the same measure. Of any other: the columns' ``names``,
+            what a ``column`` is, and with ``figures`` the values as numbers as well.
     """
-    told = []
-    for m in measures:
-        top = float(np.nanmax(m.values)) if np.isfinite(m.values).any() else 1.0
-        high = m.high if m.high is not None else top if top > 0 else 1.0
-        told.append({"name": m.name, "about": m.about, "format": m.format, "scale": m.scale, "low": 0.0, "high": high, "more": top > high})
+    told = [
+        {"name": m.name, "about": m.about, "format": m.format, "scale": m.scale, "low": 0.0, "high": m.top, "more": m.largest > m.top}
+        for m in measures
+    ]
     columns = int(measures[0].values.shape[1])
     data = np.stack([m.values for m in measures]).astype("<f4").tobytes()
     meta = {"rows": list(rows), "columns": columns, "measures": told, **more}

@@ -51,6 +51,7 @@ class HeatMap {
     on(this.cells, "pointerleave", () => ((this.row = -1), this.draw(), this.say(-1, -1)));
     on(this.cells, "click", (e) => this.go(this.rowAt(e.offsetY)));
     on(this.cells, "keydown", (e) => this.key(e));
+    on(document, "simkv-measure", (e) => e.detail.group === meta.group && this.show(e.detail.measure));
     on(root, "transitionend", (e) => e.propertyName === "background-color" && e.target === root && this.arrange());
     this.sizes = new ResizeObserver(() => root.clientWidth !== this.width && this.arrange());
     this.sizes.observe(root);
@@ -60,8 +61,16 @@ class HeatMap {
   button(measure, i) {
     const button = document.createElement("button");
     Object.assign(button, { type: "button", textContent: measure.name, title: measure.about });
-    button.onclick = () => ((this.measure = i), this.draw());
+    button.onclick = () => {
+      if (this.meta.group) document.dispatchEvent(new CustomEvent("simkv-measure", { detail: { group: this.meta.group, measure: i } }));
+      else this.show(i);
+    };
     return button;
+  }
+
+  show(measure) {
+    this.measure = measure;
+    this.draw();
   }
 
   stop() {
