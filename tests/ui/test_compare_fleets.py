@@ -23,7 +23,7 @@ PARAMS = {"requests": 200, "tenants": 8, "context_tokens": 600, "question_tokens
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
-    monkeypatch.setattr(page, "PATIENCE_S", 120.0)
+    monkeypatch.setattr(page, "PATIENCE_S", 300.0)
 
 
 def script() -> None:
@@ -33,7 +33,7 @@ def script() -> None:
 
 
 def open_page(**params: str) -> AppTest:
-    app = AppTest.from_function(script, default_timeout=180)
+    app = AppTest.from_function(script, default_timeout=400)
     for name, value in params.items():
         app.query_params[name] = value
     app.run()

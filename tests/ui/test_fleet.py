@@ -35,11 +35,11 @@ DEPLOY = "deploy,at=4,startup_s=2;fail,at=20,replica=1,startup_s=2,down_s=3"
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
-    monkeypatch.setattr(explore, "PATIENCE_S", 120.0)
+    monkeypatch.setattr(explore, "PATIENCE_S", 300.0)
 
 
 def open_app(**params: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=180)
+    app = AppTest.from_file(APP, default_timeout=400)
     for name, value in params.items():
         app.query_params[name] = value
     app.run()
