@@ -49,6 +49,13 @@ class RayServeSteps(RouterSteps):
         for name, got in known.items():
             if step.get(name) is not None:
                 self.same(name, sorted(step[name]) if isinstance(got, list) else step[name], got)
+        if order_there := step.get("candidates_order"):
+            self.same("worker", step["worker"], min(order_there, key=step["queue_before"].__getitem__))
+
+    def count(self, decision: Decision, chosen: int) -> None:
+        """Two choices are lots; of equal queues the first wins, in an order that only the process knows."""
+        if decision.weights is not None:
+            super().count(decision, chosen)
 
     def do_actor_died(self, step: Step) -> None:
         """A replica is gone."""
