@@ -162,9 +162,10 @@ def replay_fleet(
     """
     from simkv.diagnosis.aliasing import aliasing_note
     from simkv.fleet.fleet import Fleet
+    from simkv.fleet.kv_feed import KVFeed
     from simkv.fleet.replicas import Plan, Replicas
     from simkv.fleet.routers import Routers
-    from simkv.fleet.routing.policy import Content
+    from simkv.fleet.routing import Content, policy_class
     from simkv.fleet.truth import Truth
     from simkv.fleet.warming import with_warming
 
@@ -189,8 +190,11 @@ def replay_fleet(
         plans.append(made[key])
     check_memory([plan.resolved for plan in plans], len(workload))
     most = None if max_events is None else max(max_events // fleet.slots, 1)
-    replicas = Replicas(workload, plans, log=events, max_events=most)
-    routers = Routers(Content(workload, fleet.chars_per_token), fleet, fleet.slots)
+    wanted = policy_class(fleet.router).wants_kv_events
+    # A router that follows KV events needs the logs; where nobody else does they are thrown away as it reads them.
+    replicas = Replicas(workload, plans, log=events or wanted, max_events=None if wanted else most)
+    routers = Routers(Content(workload, fleet.chars_per_token), fleet, fleet.slots, plans[0].resolved.block_size)
+    feed = KVFeed(replicas.engines, fleet.event_lag_s, drain=not events) if wanted else None
     held = Truth(workload, replicas.engines) if truth and workload.prompts_have_content else None
     watch: list[Fleet] = []
 
@@ -200,9 +204,11 @@ def replay_fleet(
         clock = float(now) if np.isfinite(now) else 0.0
         return progress(Progress(clock, ended, traffic, replicas.turns(), ended / max(traffic, 1), time.perf_counter() - started))
 
-    run = Fleet(workload, fleet, replicas, routers, warming, report if progress else None, held)
+    run = Fleet(workload, fleet, replicas, routers, warming, report if progress else None, held, feed)
     watch.append(run)
     run.run()
+    if wanted and not events:
+        replicas.forget_logs()
     wall = time.perf_counter() - started
     return _collect(run, base, chosen, traffic, wall, notes)
 

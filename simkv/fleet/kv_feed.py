@@ -104,8 +104,8 @@ class KVFeed:
             c = self._engines[slot].counters
             new_rows = int(c.logged_rows) - int(f.row) + int(c.logged_blocks) - int(f.block)
         n = max(2 * int(f.capacity), int(f.tail) + new_rows, least)
-        new = np.zeros(n, np.uint8), np.zeros(n, np.uint64), np.zeros(n)
-        for a, b in zip(new, old, strict=bool(old)):
+        new: tuple[Any, ...] = np.zeros(n, np.uint8), np.zeros(n, np.uint64), np.zeros(n)
+        for a, b in zip(new, old, strict=False):  # there is no old one the first time
             a[: len(b)] = b
         self._events[slot] = new
         f.capacity, f.kinds, f.pending, f.times = n, new[0].ctypes.data, new[1].ctypes.data, new[2].ctypes.data

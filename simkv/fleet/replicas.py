@@ -189,6 +189,12 @@ class Replicas:
         engine.state = engine.state._replace(reqs=engine.state.reqs.copy())
         return engine
 
+    def forget_logs(self) -> None:
+        """The logs were for a router only: what is left of them is no record of the run."""
+        for engine in self.engines:
+            if engine is not None:
+                engine.config.log = 0
+
     def ended(self) -> int:
         """Requests that have ended so far."""
         live = [engine.counters for engine in self.engines if engine is not None]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from simkv.events.fleet_log import DECISION, PREFERS
 from simkv.fleet.inflight import ENDED
 from simkv.fleet.routing.policy import METRICS, Candidates, Content, Decision, KVEvents, RoutingPolicy
-from simkv.fleet.routing.registry import make_policy
+from simkv.fleet.routing.registry import make_policy, policy_class
 from simkv.settings.fleet import FleetSettings
 
 MOST_BRANCHES = 255
@@ -41,7 +41,8 @@ class DecisionLog:
             best = int(truth.argmax())
             cached, most = int(truth[worker]), int(truth[best])
             best = -1 if most < 0 else worker if cached == most else best
-        self.rows[k] = (time, req, router, worker, branch, attempt, decision.matched, decision.total, inflight, cached, most, best)
+        matched = decision.matched if decision.believed is None else int(decision.believed[worker])
+        self.rows[k] = (time, req, router, worker, branch, attempt, matched, decision.total, inflight, cached, most, best)
         if decision.scores is not None:
             self.scores[k] = decision.scores
             self.prefers = decision.prefers
@@ -89,14 +90,19 @@ class Routers:
         content: the requests.
         fleet: which policy, how many processes.
         slots: replicas there are at most.
+        block_size: the engines', which a router that follows KV events must have as well unless it is told another one.
     """
 
-    def __init__(self, content: Content, fleet: FleetSettings, slots: int) -> None:
-        policies = [make_policy(fleet.router, content, slots, fleet.router_settings)]
+    def __init__(self, content: Content, fleet: FleetSettings, slots: int, block_size: int) -> None:
+        own = {"block_size": block_size} if policy_class(fleet.router).wants_kv_events else {}
+        settings = {**own, **fleet.router_settings}
+        policies = [make_policy(fleet.router, content, slots, settings)]
         for _ in range(1, fleet.routers):
-            policies.append(policies[0] if policies[0].shared else make_policy(fleet.router, content, slots, fleet.router_settings))
+            policies.append(policies[0] if policies[0].shared else make_policy(fleet.router, content, slots, settings))
         self.processes = [Process(policy, fleet.seed, k) for k, policy in enumerate(policies)]
         self.policy = self.processes[0].policy
+        self.owners = self.processes[:1] if self.policy.shared else self.processes
+        """The processes whose tables are their own: one where all share them."""
         self.spread = random.Random(f"{fleet.seed} spread") if fleet.spread == "random" else None
         self.log = DecisionLog(slots, len(content.workload))
         self.at = np.full(len(content.workload), -1, np.int32)
@@ -112,17 +118,20 @@ class Routers:
     def add(self, worker: int, now: float) -> None:
         """A replica takes requests from now on."""
         for p in self.processes:
-            p.tick(now)
             p.candidates.order.append(worker)
+        for p in self.owners:
+            p.tick(now)
             p.policy.add_worker(worker, now)
 
     def remove(self, worker: int, now: float) -> None:
         """A replica takes none any more."""
+        if worker not in self.live:
+            return
         for p in self.processes:
-            if worker in p.candidates.order:
-                p.tick(now)
-                p.candidates.order.remove(worker)
-                p.policy.remove_worker(worker, now)
+            p.candidates.order.remove(worker)
+        for p in self.owners:
+            p.tick(now)
+            p.policy.remove_worker(worker, now)
 
     def wants_scrape(self, now: float) -> float | None:
         """The moment at which metrics must be read before deciding at ``now``; ``None`` if those at hand are the latest."""
@@ -141,7 +150,7 @@ class Routers:
 
     def kv_events(self, worker: int, batch: KVEvents) -> None:
         """What entered and left a replica's cache, for all processes."""
-        for p in self.processes:
+        for p in self.owners:
             p.policy.kv_events(worker, batch)
 
     def tell(self, time: float, req: int, kind: int, worker: int) -> None:
@@ -163,7 +172,7 @@ class Routers:
         k = 0 if n == 1 else int(self.spread.random() * n) if self.spread else self.count % n
         self.count += 1
         p = self.processes[k]
-        p.tick(now)
+        (self.owners[0] if self.policy.shared else p).tick(now)
         decision = p.policy.decide(req, now, p.candidates)
         worker = p.draw(decision)
         held = truth(req, p.candidates.order) if truth is not None else None

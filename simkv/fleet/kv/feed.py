@@ -116,7 +116,7 @@ def read_log(f):
             f.turn += 1
             time = time_of(f, steps, f.turn, turns)
         row = log[f.row]
-        kind, group, n = row.kind & ev.KIND_MASK, row.kind >> ev.KIND_BITS, 1
+        kind, group, n = row.kind & ev.KIND_MASK, row.kind >> ev.KIND_BITS, np.int64(1)
         if RUNS[kind]:
             n = np.int64(row.arg)
             if kind == ev.STORED:

@@ -131,7 +131,8 @@ class DynamoKv(RoutingPolicy):
         if self.settings.router_temperature > 0:
             allowed, weights = self.live, softmax(scores[self.order], self.settings.router_temperature)
         matched = int(self.overlap[self.order].max()) * self.settings.block_size
-        return Decision(allowed, "kv", matched, self.tokens[req], scores, LOWER, weights)
+        believed = self.overlap * self.settings.block_size
+        return Decision(allowed, "kv", matched, self.tokens[req], scores, LOWER, weights, believed)
 
     def commit(self, req: int, worker: int, now: float) -> None:
         """The request's prompt and blocks are the worker's load until it is done."""

@@ -88,6 +88,8 @@ class Decision:
         scores: what the rule compared per worker, shape ``[W]``, NaN where a worker was no candidate; ``None`` if nothing was.
         prefers: LOWER or HIGHER scores, or NEITHER.
         weights: chances of the workers in ``allowed`` if they are not equal.
+        believed: units taken for cached on each worker, shape ``[W]``, where the rule knows them apart; then the log has those of
+            the worker it became in place of ``matched``.
     """
 
     allowed: Sequence[int]
@@ -97,6 +99,7 @@ class Decision:
     scores: F8 | None = None
     prefers: int = NEITHER
     weights: Sequence[float] | None = None
+    believed: npt.NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
