@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,26 @@ import numpy as np
 from simkv.conformance.router_steps import RouterSteps, Step
 from simkv.errors import InputError
 from simkv.fleet.routing.policy import Candidates, Decision, PolicySettings, RoutingPolicy
+from simkv.fleet.routing.prefix_tree import TOUCH_EVERY
+
+ELSEWHERE = (
+    "cache_threshold",
+    "balance_abs_threshold",
+    "balance_rel_threshold",
+    "eviction_interval_secs",
+    "max_tree_size",
+    "block_size",
+    "max_idle_secs",
+    "assignment_mode",
+    "prefix_token_count",
+    "prefix_hash_load_factor",
+    "prefix_hash_balance_abs_threshold",
+    "load_monitor_interval",
+    "disable_retries",
+    "log_level",
+    "worker_startup_timeout_secs",
+)
+"""Flags that a policy which does not know them does not read."""
 
 
 class SglangRouterSteps(RouterSteps):
@@ -31,6 +51,25 @@ class SglangRouterSteps(RouterSteps):
 
     stable_headers: ClassVar[tuple[str, ...]] = ("authorization", "x-forwarded-for", "cookie")
     """What stands for a session where consistent_hashing finds no routing key."""
+
+    def settings(self, known: type[PolicySettings]) -> dict[str, Any]:
+        """The configuration, without flags that only other policies read or that change no decision."""
+        fields = known.__dataclass_fields__
+        return {name: value for name, value in super().settings(known).items() if name in fields or name not in ELSEWHERE}
+
+    @classmethod
+    def beginnings(cls, recording: Mapping[str, Any]) -> int:
+        """Remainders by 8 of cache_aware's clock: it begins with as many ticks as the registrations of the workers took.
+
+        Those overlap, each counts the workers that are there by then, and so the number differs from run to run.
+        """
+        return TOUCH_EVERY if recording["policy"] == "cache_aware" else 1
+
+    def begin(self) -> None:
+        """So many ticks more."""
+        if self.beginning:
+            policy: Any = self.policy
+            policy.ticks(self.beginning)
 
     def policy_name(self) -> str:
         """The recorded policy under simkv's name."""

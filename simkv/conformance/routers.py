@@ -55,7 +55,7 @@ def _check(path: Path, opener: Any) -> RunResult:
         if not isinstance(recording, dict) or key not in recording:
             raise InputError(f"no {key}", file=path.name, expected="an object with " + ", ".join(KEYS))
     try:
-        return _reader(str(recording["router"]), path.name)(recording, path.name).run()
+        return _reader(str(recording["router"]), path.name).check(recording, path.name)
     except (KeyError, TypeError, ValueError, IndexError) as problem:
         what = f"{type(problem).__name__}: {problem}"
         raise InputError(

@@ -2,8 +2,10 @@
 
 The first prefix_token_count tokens of a prompt, or four times as many characters of its text, are hashed (XXH3) and the hash, as 16
 hexadecimal digits, looked up on the ring of ``smg-consistent-hashing``; a session key is hashed in their place. The owner gets the
-request unless its requests in flight exceed both load_factor times the mean and the mean + balance_abs_threshold, where the mean
-is (all + 1) / workers. Then the least loaded worker gets it, the first in candidate order, if it is not too loaded itself.
+request unless its requests in flight exceed both prefix_hash_load_factor times the mean and the mean +
+prefix_hash_balance_abs_threshold, where the mean is (all + 1) / workers. Then the least loaded worker gets it, the first in candidate
+order, if it is not too loaded itself. An empty prompt goes to the least loaded. (Started with --disable-retries the router
+hands the policy no prompt at all, and everything goes to the least loaded.)
 
 Simulated prompts have no text; what they are is hashed in its place, which is equal in the same cases.
 """
@@ -26,11 +28,11 @@ HIT, WALK, NO_KEY = "ring_hit", "load_balance_walk", "no_routing_key"
 
 @dataclass(frozen=True)
 class PrefixHashSettings(PolicySettings):
-    """Flags of ``--policy prefix_hash``, without their ``prefix_hash_``, and how requests come."""
+    """Flags of ``--policy prefix_hash``, and how requests come."""
 
     prefix_token_count: int = setting(256, "tokens that are hashed; characters of text: four times as many", min=1, max=1 << 30)
-    load_factor: float = setting(1.25, "times the mean load that the owner may have", min=1.0, max=1e9)
-    balance_abs_threshold: int = setting(10, "requests in flight above the mean that the owner may have", min=0, max=1 << 30)
+    prefix_hash_load_factor: float = setting(1.25, "times the mean load that the owner may have", min=1.0, max=1e9)
+    prefix_hash_balance_abs_threshold: int = setting(10, "requests in flight above the mean that the owner may have", min=0, max=1 << 30)
     prompts_as: str = setting("text", "how requests bring their prompt: text, or token ids", choices=("text", "input_ids"))
 
 
@@ -59,7 +61,7 @@ class SmgPrefixHash(SmgConsistentHashing):
         owner = self.worker_of(f"{xxh3_64_intdigest(data):016x}", c.order)
         total = int(sum(every[w] for w in c.order))
         mean = (total + 1) / len(c.order)
-        bound = max(mean * self.settings.load_factor, mean + self.settings.balance_abs_threshold)
+        bound = max(mean * self.settings.prefix_hash_load_factor, mean + self.settings.prefix_hash_balance_abs_threshold)
         if not total or every[owner] <= bound:
             return Decision([owner], HIT, scores=scores)
         return Decision([least if every[least] <= bound else owner], WALK, scores=scores, prefers=LOWER)
