@@ -11,4 +11,4 @@ ASSETS = Path(simkv.ui.__file__).with_name("assets")
 
 st.set_page_config("simkv", ASSETS / "icon.png", layout="wide", menu_items={"about": "simkv: every KV block of your LLM traffic."})
 st.logo(ASSETS / "logo.svg", size="large", icon_image=ASSETS / "icon.png")
-st.navigation([navigation.explore(), navigation.compare()], position="top").run()
+st.navigation([navigation.explore(), navigation.compare(), navigation.scenarios()], position="top").run()

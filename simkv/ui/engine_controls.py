@@ -14,7 +14,8 @@ from simkv.ui import recorded as recorded_settings
 from simkv.ui.recorded import with_value
 
 BIND: Any = "query-params"
-BLOCK_SIZES = (8, 16, 32, 64, 128, 256, 512)
+BLOCK_SIZES = (8, 16, 32, 64, 128, 256, 512, 1072)
+"""The last is what hybrid models make of it."""
 DEFAULT_UTILIZATION = 0.92
 DEFAULT_BLOCKS = 16_384
 

@@ -34,9 +34,16 @@ def compare() -> StreamlitPage:
     return st.Page(module.page, title="Compare", url_path="compare")
 
 
+def scenarios() -> StreamlitPage:
+    """Production failures and decisions, ready to be replayed."""
+    from simkv.ui.pages import scenarios as module
+
+    return st.Page(module.page, title="Scenarios", url_path="scenarios")
+
+
 def link_to_compare() -> None:
     """A link to Compare with the settings of this page as A."""
-    _link("compare", {k: v for k, v in st.query_params.items() if k not in OF_EXPLORE}, "Compare with other settings")
+    link("compare", {k: v for k, v in st.query_params.items() if k not in OF_EXPLORE}, "Compare with other settings")
 
 
 def link_to_explore(settings: Settings, fleet: FleetSettings | None = None) -> None:
@@ -44,11 +51,14 @@ def link_to_explore(settings: Settings, fleet: FleetSettings | None = None) -> N
     controls = control_values(settings)
     if controls is not None:
         kept = {k: v for k, v in st.query_params.items() if k != OF_COMPARE and not _of_engine(k) and not _of_fleet(k)}
-        _link("./", {**kept, **controls, **fleet_values(fleet)}, "Explore this side")
+        link("./", {**kept, **controls, **fleet_values(fleet)}, "Explore this side")
 
 
-def _link(page: str, parameters: dict[str, str], label: str) -> None:
-    """A whole new page load: Streamlit's own ways to another page drop what the address says of the controls of this one."""
+def link(page: str, parameters: dict[str, str], label: str) -> None:
+    """A link to a page whose controls then show these parameters.
+
+    It loads the whole page: Streamlit's own ways to another page drop what the address says of the controls of this one.
+    """
     address = escape(f"{page}?{urlencode(parameters)}" if parameters else page, quote=True)
     st.html(f'<a class="way" href="{address}" target="_self">{escape(label)}</a>', width="content")
 
@@ -60,8 +70,11 @@ def control_values(settings: Settings) -> dict[str, str] | None:
         names = engine_form.fields(settings.engine)
         if not changed.keys() <= names.keys():
             return None
-        return {"engine": settings.engine, **{engine_form.key_of(settings.engine, k): _text(v) for k, v in changed.items()}}
+        # The choice of engine is bound to the address by what it shows.
+        return {"engine": engine_form.TITLES[settings.engine], **{engine_form.key_of(settings.engine, k): _text(v) for k, v in changed.items()}}
     if not changed.keys() <= engine_controls.CONTROLS.keys():
+        return None
+    if settings.tokens_per_block not in engine_controls.BLOCK_SIZES:
         return None
     sized = {"memory": "blocks"} if changed.get("num_gpu_blocks") is not None else {}
     if sized and changed.keys() & {"model", "gpu", "tensor_parallel_size"}:

@@ -291,7 +291,7 @@ def test_links_to_explore_say_all_settings_or_are_not_there() -> None:
     assert navigation.control_values(EngineSettings(num_gpu_blocks=99)) == {"num_gpu_blocks": "99", "memory": "blocks"}
     assert navigation.control_values(EngineSettings(num_gpu_blocks=99, gpu="A100-SXM4-80GB")) is None
     assert navigation.control_values(EngineSettings(kv_cache_dtype="fp8")) is None
-    assert navigation.control_values(SglangSettings(page_size=64)) == {"engine": "sglang", "sglang.page_size": "64"}
+    assert navigation.control_values(SglangSettings(page_size=64)) == {"engine": "SGLang", "sglang.page_size": "64"}
 
 
 def test_a_side_without_a_log_has_no_map_but_everything_else(comparison: Comparison) -> None:
