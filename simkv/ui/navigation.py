@@ -71,7 +71,10 @@ def control_values(settings: Settings) -> dict[str, str] | None:
         if not changed.keys() <= names.keys():
             return None
         # The choice of engine is bound to the address by what it shows.
-        return {"engine": engine_form.TITLES[settings.engine], **{engine_form.key_of(settings.engine, k): _text(v) for k, v in changed.items()}}
+        return {
+            "engine": engine_form.TITLES[settings.engine],
+            **{engine_form.key_of(settings.engine, k): _text(v) for k, v in changed.items()},
+        }
     if not changed.keys() <= engine_controls.CONTROLS.keys():
         return None
     if settings.tokens_per_block not in engine_controls.BLOCK_SIZES:

@@ -15,9 +15,11 @@ from simkv.scenarios.curves import by_replica, hit_rate_over_time, last_admissio
 from simkv.scenarios.load import scenario_from
 from simkv.scenarios.traffic import requests_of
 from simkv.ui import sources
+from simkv.ui.compare import fleet_sides
 from simkv.ui.pages import scenarios as page
 from simkv.ui.scenarios import addresses, result
 from simkv.ui.scenarios.jobs import Jobs, jobs
+from tests.scenarios.decisions import DECISIONS
 
 SMALL: dict[str, Any] = {
     "title": "A <b>small</b> one",
@@ -37,7 +39,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
-    monkeypatch.setattr(page, "PATIENCE_S", 120.0)
+    monkeypatch.setattr(page, "PATIENCE_S", 400.0)
 
 
 def script() -> None:
@@ -47,7 +49,7 @@ def script() -> None:
 
 
 def open_page(**params: str) -> AppTest:
-    app = AppTest.from_function(script, default_timeout=180)
+    app = AppTest.from_function(script, default_timeout=500)
     for name, value in params.items():
         app.query_params[name] = value
     app.run()
@@ -93,7 +95,7 @@ def test_an_unknown_scenario_is_a_sentence_with_a_way_back() -> None:
 def test_nothing_from_a_file_is_html() -> None:
     scenario = scenario_from(SMALL, "small", "small.toml")
     job = Jobs().start(scenario)
-    assert job.done.wait(120)
+    assert job.done.wait(400)
     assert job.error is None
     assert [v.outcome for v in job.verdicts] == ["holds", "does not hold", "not known"]
     assert job.share == 1.0
@@ -108,7 +110,7 @@ def test_stopping_keeps_finished_variants() -> None:
     scenario = scenario_from(slow, "slow", "slow.toml")
     one = Jobs().start(scenario)
     one.cancelled.set()
-    assert one.done.wait(120)
+    assert one.done.wait(400)
     assert one.error is None
     assert len(one.outcomes) < 2
     assert one.sentence == "Stopping"
@@ -121,7 +123,7 @@ def test_a_changed_file_is_another_question() -> None:
     assert kept.start(scenario) is job
     assert kept.get(scenario) is job
     assert kept.get(scenario_from({**SMALL, "title": "Another"}, "small", "small.toml")) is None
-    assert job.done.wait(120)
+    assert job.done.wait(400)
 
 
 def left_column() -> None:
@@ -158,17 +160,31 @@ def test_explore_opens_with_exactly_the_variant(name: str) -> None:
 
 
 def test_compare_opens_with_exactly_the_two() -> None:
+    """B's text, read as Compare reads it, leads from A to B; the fleets' too."""
+    pairs = 0
     for name in scenario_names():
         variants = find_scenario(name).variants
         for a in variants:
             for b in variants:
                 address = addresses.compare(a, b)
-                if address is not None:
-                    assert derived(a.settings, read_text(address["b"]))[0] == b.settings
+                if address is None:
+                    continue
+                (plain,), fleets = fleet_sides.split(a.fleet, [address["b"]])
+                assert derived(a.settings, read_text(plain))[0] == b.settings
+                assert fleets == [a.fleet, b.fleet]
+                pairs += a is not b
+    assert pairs > 60
     prompt = find_scenario("nothing_hits").variants
     assert addresses.compare(prompt[0], prompt[1]) is None, "other requests are another question"
-    storm = find_scenario("preemption_storm").variants
-    assert addresses.compare(storm[0], storm[1]) is not None
+    deploy = find_scenario("rolling_deploy").variants
+    assert addresses.compare(deploy[0], deploy[1]) is None, "so are other operations: Compare takes A's"
+
+
+@pytest.mark.parametrize("row", DECISIONS)
+def test_every_decision_is_one_click_away(row: str) -> None:
+    name, before, after = DECISIONS[row]
+    scenario = find_scenario(name)
+    assert addresses.compare(scenario.variant(before), scenario.variant(after)) is not None
 
 
 def test_curves_add_up() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from simkv.comparison.choices import DEFAULT, write_text
 from simkv.scenarios import Traffic, Variant
 from simkv.scenarios.address import changes_between
 from simkv.settings.fleet import FleetSettings
 from simkv.ui import navigation, sidebar, sources
+from simkv.ui.compare import fleet_sides
 from simkv.ui.config import SALTS, SPEEDS
-from simkv.ui.fleet import form, operations
+from simkv.ui.fleet import form
 from simkv.workload.generators import find_generator
 
 Address = dict[str, str]
@@ -17,8 +17,7 @@ Address = dict[str, str]
 
 def explore(variant: Variant) -> Address | None:
     """What Explore's address must say to show a variant; ``None`` if one of its settings has no control there."""
-    traffic, engine = _traffic(variant.traffic), navigation.control_values(variant.settings)
-    fleet: Address | None = {} if variant.fleet is None else _fleet(variant.fleet)
+    traffic, engine, fleet = _traffic(variant.traffic), navigation.control_values(variant.settings), _fleet(variant.fleet)
     if traffic is None or engine is None or fleet is None:
         return None
     return {**traffic, **engine, **fleet}
@@ -26,12 +25,13 @@ def explore(variant: Variant) -> Address | None:
 
 def compare(a: Variant, b: Variant) -> Address | None:
     """What Compare's address must say to hold ``b`` against ``a``; ``None`` where that is not one question: other requests,
-    fleets, or a setting of ``a`` that has no control.
+    other operations, or a setting of ``a`` that has no control.
     """
-    if a.traffic != b.traffic or a.fleet is not None or b.fleet is not None:
+    first, of_fleet = explore(a), _fleet_changes(a.fleet, b.fleet)
+    if a.traffic != b.traffic or first is None or of_fleet is None:
         return None
-    first = explore(a)
-    return None if first is None else {**first, "b": changes_between(a.settings, b.settings)}
+    texts = [changes_between(a.settings, b.settings), of_fleet]
+    return {**first, "b": ",".join(t for t in texts if t not in ("", DEFAULT)) or DEFAULT}
 
 
 def _traffic(t: Traffic) -> Address | None:
@@ -57,18 +57,20 @@ def _traffic(t: Traffic) -> Address | None:
     return out
 
 
-def _fleet(f: FleetSettings) -> Address | None:
-    if f.overrides or f.replicas > form.MOST_REPLICAS or f.replicas < 2:
-        return None
-    changed: dict[str, Any] = {k: v for k, v in f.changed().items() if k not in ("operations", "router_settings", "seed", "overrides")}
-    out = {"replicas": str(f.replicas), "router": f.router, **{k: _text(v) for k, v in changed.items()}}
-    out |= {f"router.{f.router}.{k}": _text(v) for k, v in f.router_settings.items()}
-    if f.seed:
-        out["router_seed"] = str(f.seed)
-    if f.operations:
-        out[operations.PARAMETER] = operations.write_text(f.operations)
-    return out
+def _fleet(f: FleetSettings | None) -> Address | None:
+    if f is not None and (f.overrides or not 2 <= f.replicas <= form.MOST_REPLICAS):
+        return None  # the left column has no control for single replicas' settings, and a single replica is no fleet there
+    return navigation.fleet_values(f)
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _fleet_changes(a: FleetSettings | None, b: FleetSettings | None) -> str | None:
+    """What B's text says of the fleet; ``None`` if that cannot be said there."""
+    if a is None or b is None:
+        return "" if a is b else None
+    mine, own = fleet_sides.values(a), {fleet_sides.OWN + name for name in b.router_settings}
+    told = {}
+    for name, value in fleet_sides.values(b).items():
+        another = name.startswith(fleet_sides.OWN) and a.router != b.router  # which begins at its own defaults
+        if (name in own) if another else (mine.get(name) != value):
+            told[name] = value
+    return write_text(told) if fleet_sides.derived(a, told) == b else None
