@@ -16,7 +16,7 @@ FILES = sorted(p for name in PACKAGES for p in (ROOT / name).rglob("*.py")) + [p
 
 EVERYWHERE = {"numpy", "numba", "simkv"}
 ONLY_IN = {
-    "llvmlite": ("simkv/jit.py",),
+    "llvmlite": ("simkv/jit.py", "simkv/engine/native.py"),
     "simpy": ("simkv/fleet/",),
     "blake3": ("simkv/fleet/routing/",),
     "xxhash": ("simkv/fleet/routing/",),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import GROW
+from simkv.engine.contract import CRASHED, GROW, UNTIL
+from simkv.errors import EngineError
 from simkv.events.layout import ABORTED, AS_NEW, CLEARED, EVENT, HOST_CLEARED
 from simkv.events.log import EventLog
 from simkv.events.packed import spread
@@ -46,9 +47,18 @@ class Replica:
     state: Any
     log_dropped = False
 
-    def run_compiled(self, until: float, pause: bool) -> int:
-        """Call the compiled loop once. Returns a reason of simkv/engine/contract.py."""
-        raise NotImplementedError
+    loop: ClassVar[Any]
+    """The compiled loop: ``loop(state, config, counters, until, pause)`` returns a reason of simkv/engine/contract.py."""
+
+    def checked(self, why: int) -> int:
+        """What the loop returned, where that is a reason of simkv/engine/contract.py.
+
+        Raises:
+            EngineError: it is not; the engine itself would have stopped with an error, or the loop did.
+        """
+        if not UNTIL <= why <= CRASHED:
+            raise EngineError("A replica's compiled loop stopped with an exception. Run with NUMBA_DISABLE_JIT=1 to see which.")
+        return why
 
     def log_header(self) -> dict[str, Any]:
         """What a fold must know of the engine."""
@@ -66,7 +76,7 @@ class Replica:
     def advance(self, until: float = np.inf, *, pause: bool = False) -> int:
         """Run until virtual time ``until``; the logs grow as needed. Returns a reason of simkv/engine/contract.py, never GROW."""
         while True:
-            why = self.run_compiled(until, pause)
+            why = self.checked(int(self.loop(self.state, self.config, self.counters, until, pause)))
             if why != GROW:
                 return why
             self.grow()

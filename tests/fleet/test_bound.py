@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -92,6 +95,72 @@ def test_turn_by_turn_in_order_of_time(seed: int) -> None:
     while table.step_first(np.inf) is not None:
         pass
     assert set(table.reasons.tolist()) <= {DONE, STALLED, CRASHED}
+
+
+def ended(engines: list[Any]) -> list[int]:
+    return [int(e.counters.finished + e.counters.aborted + e.counters.rejected) for e in engines]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_up_to_the_next_end(seed: int) -> None:
+    together, alone = engines(seed), engines(seed)
+    table, by_turns = ReplicaTable(together), ReplicaTable(alone)
+    until = float(Random(seed).choice([0.3, 5.0, np.inf]))
+    while True:
+        before = ended(together)
+        last = table.run_to_an_end(until)
+        expected = None
+        while (slot := by_turns.step_first(until)) is not None:
+            expected = slot
+            if ended(alone) != before:
+                break
+        assert last == expected
+        for a, b in zip(together, alone, strict=True):
+            assert_same(a, b)
+        if last is None:
+            break
+        assert table.earliest() == by_turns.earliest()
+
+
+def test_work_given_in_between() -> None:
+    """A replica with nothing to do is not called again before it is given something."""
+    engine = vllm(Random(4))
+    table = ReplicaTable([engine])
+    late = np.flatnonzero(engine.state.reqs["arrive"] > 0)[-1]
+    engine.state.reqs["chained"][late] = 1
+    table.advance(np.inf)
+    turns = int(engine.counters.turns)
+    table.advance(np.inf)
+    assert (table.reasons[0], int(engine.counters.turns)) == (DONE, turns)
+    engine.state.reqs["arrive"][late] = float(engine.counters.now) + 7.0
+    engine.state.queue["timer"][0] = late
+    engine.counters.timers += 1
+    table.advance(np.inf)
+    assert int(engine.counters.turns) > turns
+
+
+def test_interpreted() -> None:
+    said = subprocess.run([sys.executable, "-c", INTERPRETED], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
+    assert said.stdout.split() == ["same", "1", "1", "1"], said.stderr
+
+
+INTERPRETED = """
+from simkv.engine.engines import make_engine, resolve_for
+from simkv.engine.step_time import linear
+from simkv.fleet.bound import ReplicaTable
+from simkv.settings import EngineSettings
+from simkv.workload.generators import generate
+
+w, s = generate("shared_system_prompt", requests=2), EngineSettings(num_gpu_blocks=400, max_num_seqs=2)
+a, b, c = (make_engine(w, resolve_for(s, w), linear(0.01, 0.0, 0.0).record(), log=True) for _ in range(3))
+table = ReplicaTable([a, None, b])
+table.advance(0.3, only=[0])
+table.step_first(3.0)
+table.run_to_an_end(9.0)
+table.advance(float("inf"))
+c.advance()
+print("same" if a.event_log().rows.tobytes() == b.event_log().rows.tobytes() == c.event_log().rows.tobytes() else "differs", *table.reasons)
+"""
 
 
 def test_slots_without_a_replica() -> None:

@@ -27,16 +27,14 @@ class ContiguousEngine(Replica):
         max_events: stop logging (the run goes on without a log) beyond this many events.
     """
 
+    loop = staticmethod(advance)
+
     def __init__(
         self, workload: Workload, settings: Resolved, step_time: npt.NDArray[np.void], *, log: bool, max_events: int | None = None
     ) -> None:
         self.workload, self.settings = workload, settings
         self.max_events = max_events
         self.config, self.counters, self.state = build(workload, settings, step_time, log, max_events)
-
-    def run_compiled(self, until: float, pause: bool) -> int:
-        """One call of the compiled loop."""
-        return int(advance(self.state, self.config, self.counters, until, pause))
 
     def log_room(self) -> tuple[int, int, int]:
         """Nothing is cached, so there are no keys."""

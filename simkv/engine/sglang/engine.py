@@ -27,6 +27,8 @@ class SglangEngine(Replica):
         settings: the resolved settings the config was made from, for who asks the engine.
     """
 
+    loop = staticmethod(advance)
+
     def __init__(
         self,
         workload: Workload,
@@ -41,10 +43,6 @@ class SglangEngine(Replica):
         self.max_events = max_events
         self.names = namespaces(workload)[1]
         self.config, self.counters, self.state = build(workload, config, step_time, log, max_events)
-
-    def run_compiled(self, until: float, pause: bool) -> int:
-        """One call of the compiled loop."""
-        return int(advance(self.state, self.config, self.counters, until, pause))
 
     def log_room(self) -> tuple[int, int, int]:
         """Rows, blocks and keys that must be free before the next turn."""

@@ -32,6 +32,8 @@ class V0Engine(Replica):
         InputError: the recorded parentage does not fit the workload.
     """
 
+    loop = staticmethod(advance)
+
     def __init__(
         self,
         workload: Workload,
@@ -48,20 +50,19 @@ class V0Engine(Replica):
             parents.check(workload.num_output, settings.width)
         self.config, self.counters, self.state = build(workload, settings, step_time, log, max_events, parents)
 
-    def run_compiled(self, until: float, pause: bool) -> int:
-        """One call of the compiled loop.
+    def checked(self, why: int) -> int:
+        """What the loop returned.
 
         Raises:
             EngineError: a group has to be swapped out and host memory is full, where V0 stops as well.
         """
-        why = int(advance(self.state, self.config, self.counters, until, pause))
         if why == NO_SWAP_SPACE:
             c = self.counters
             raise EngineError(
                 f"Request {self.workload.id(int(c.failed_req))} has to be swapped out, needs {int(c.failed_need):,} blocks of host"
                 f" memory and finds {int(c.cpu_free):,}. V0 stops here with a RuntimeError. Raise swap_space or num_cpu_blocks."
             )
-        return why
+        return super().checked(why)
 
     def gap_room(self) -> int:
         """A request's sequences step together: one gap per request and token."""
