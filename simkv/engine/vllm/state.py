@@ -165,7 +165,8 @@ def _requests(w: Workload, lora_path: bool) -> npt.NDArray[np.void]:
     made = _as_new.setdefault(w, {})
     if lora_path not in made:
         made[lora_path] = _new_requests(w, lora_path)
-    return made[lora_path].copy().view(np.recarray)
+    octets = made[lora_path].view(np.uint8).copy()  # with the padding: equal states are equal bytes
+    return octets.view(layout.REQUEST).view(np.recarray)
 
 
 _as_new: WeakKeyDictionary[Workload, dict[bool, npt.NDArray[np.void]]] = WeakKeyDictionary()
