@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simkv.commands import source
 from simkv.commands.text import percent, seconds, table, whole
 from simkv.errors import InputError
 from simkv.settings.base import parse_value
@@ -48,11 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def fleet_from(args: argparse.Namespace) -> FleetSettings | None:
-    """The fleet that the options describe; ``None`` if none of them was given."""
+    """The fleet that the options describe, over what comes with the source; ``None`` if there is neither."""
+    values: dict[str, Any] = source.fleet_of(args.source)
     given = (args.replicas, args.router, args.routers, args.fleet) != (None,) * 4
-    if not (given or args.router_pairs or args.operations or args.fleet_pairs):
+    if not (values or given or args.router_pairs or args.operations or args.fleet_pairs):
         return None
-    values: dict[str, Any] = _from_file(args.fleet) if args.fleet is not None else {}
+    if args.fleet is not None:
+        values |= _from_file(args.fleet)
+    if args.router not in (None, values.get("router")):
+        values.pop("router_settings", None)  # those of another router
     for name in ("replicas", "router", "routers"):
         if getattr(args, name) is not None:
             values[name] = getattr(args, name)

@@ -11,6 +11,7 @@ from simkv.errors import InputError
 from simkv.settings import ENGINES, Settings, settings_class
 
 if TYPE_CHECKING:
+    from simkv.scenarios import Variant
     from simkv.workload.workload import Workload
 
 GENERATOR = "generator:"
@@ -130,17 +131,29 @@ def path_of(text: str) -> tuple[Path, str | None]:
 
 def _scenario(text: str, args: argparse.Namespace) -> Workload:
     """The traffic of a scenario's variant (the first if none is named); its settings come with it as those of a file would."""
-    from simkv.scenarios import find_scenario
     from simkv.scenarios.traffic import recorded
     from simkv.workload.transform import limit
 
     for option in ("format", "skip_bad_rows", "tokenizer", "seed"):
         if getattr(args, option):
             raise InputError(f"--{option.replace('_', '-')} does not apply to a scenario", field="SOURCE")
+    workload = recorded(_variant(text))
+    return workload if args.limit is None else limit(workload, args.limit)
+
+
+def _variant(text: str) -> Variant:
+    """``NAME/VARIANT``; the first one if none is named."""
+    from simkv.scenarios import find_scenario
+
     name, _, variant = text.partition("/")
     scenario = find_scenario(name)
-    workload = recorded(scenario.variant(variant) if variant else scenario.variants[0])
-    return workload if args.limit is None else limit(workload, args.limit)
+    return scenario.variant(variant) if variant else scenario.variants[0]
+
+
+def fleet_of(source: str) -> dict[str, Any]:
+    """The fleet that comes with a source, as plain values: that of a scenario's variant, else empty."""
+    fleet = _variant(source[len(SCENARIO) :]).fleet if source.startswith(SCENARIO) else None
+    return fleet.to_mapping() if fleet is not None else {}
 
 
 def _generate(text: str, args: argparse.Namespace) -> Workload:

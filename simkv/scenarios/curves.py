@@ -30,6 +30,23 @@ def hit_rate_over_time(outcome: Outcome, end: float, bins: int = BINS) -> tuple[
     return (np.arange(bins) + 0.5) * end / bins, rate
 
 
+def ttft_over_time(outcome: Outcome, end: float, bins: int = BINS) -> tuple[F8, F8]:
+    """``(time, 95th percentile of the time to first token)`` of the requests that arrived in each stretch; NaN where none did.
+
+    Seconds; all NaN for a workload that is timed in steps.
+    """
+    run = outcome.run
+    r = run.requests if isinstance(run, Run) else run.requests[: run.traffic]
+    time, late = (np.arange(bins) + 0.5) * end / bins, np.full(bins, np.nan)
+    ttft = r["first_token"] - r["arrive"]
+    known = np.isfinite(ttft)
+    if run.workload.time_unit == "seconds":
+        place = np.clip((r["arrive"][known] / max(end, 1e-9) * bins).astype(np.int64), 0, bins - 1)
+        for b in np.unique(place).tolist():
+            late[b] = np.percentile(ttft[known][place == b], 95)
+    return time, late
+
+
 def last_admission(outcome: Outcome) -> float:
     """When the last request was admitted; 0 if none was."""
     r = outcome.run.requests

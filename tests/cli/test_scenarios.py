@@ -78,3 +78,15 @@ def test_a_scenario_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     sides = json.loads(out)["sides"]
     assert [s["settings"]["block_size"] for s in sides] == [1072, 16]
+
+
+def test_a_fleet_comes_with_its_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its replicas, router and operations, unless an option says otherwise."""
+    balanced = "scenario:four_replicas/prefix-aware, balanced"
+    _, out, _ = run(capsys, "replay", balanced, "--limit", "150", "--json")
+    told = json.loads(out)
+    assert (told["replicas"], told["router"]) == (4, "sglang-cache-aware")
+    assert min(r["requests"] for r in told["per_replica"]) > 0, "its own thresholds balance"
+    _, out, _ = run(capsys, "replay", balanced, "--router", "round-robin", "--replicas", "2", "--limit", "150", "--json")
+    told = json.loads(out)
+    assert [r["requests"] for r in told["per_replica"]] == [75, 75]

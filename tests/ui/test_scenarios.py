@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from simkv.comparison.choices import derived, read_text
 from simkv.scenarios import find_scenario, play, scenario_names
-from simkv.scenarios.curves import by_replica, hit_rate_over_time, last_admission
+from simkv.scenarios.curves import by_replica, hit_rate_over_time, last_admission, ttft_over_time
 from simkv.scenarios.load import scenario_from
 from simkv.scenarios.traffic import requests_of
 from simkv.ui import sources
@@ -196,6 +196,8 @@ def test_curves_add_up() -> None:
         time, rate = hit_rate_over_time(outcome, end, bins=1)
         assert time.tolist() == [pytest.approx(end / 2)]
         assert rate[0] == pytest.approx(outcome.figure("hit_rate"))
+        _, late = ttft_over_time(outcome, end + 1, bins=1)
+        assert late[0] == pytest.approx(outcome.figure("ttft_p95_s"))
         _, many = hit_rate_over_time(outcome, end, bins=500)
         assert np.isnan(many).any()
         assert np.nanmax(many) <= 1

@@ -101,8 +101,7 @@ def _result(scenario: Scenario, job: ScenarioJob) -> None:
         if (replicas := result.replicas(job.outcomes)) != "":
             st.html(replicas)
         _compare(scenario)
-        if any(o.figure("hit_rate") is not None for o in job.outcomes):
-            result.hit_rate(job.outcomes)
+        result.over_time(job.outcomes, "hit_rate" in scenario.figures)
     with right:
         result.expectations(job.verdicts)
         st.markdown(f"**{text.plain(scenario.shows, 300)}**")

@@ -10,7 +10,7 @@ import streamlit as st
 from simkv.comparison import words
 from simkv.comparison.report import COLOURS
 from simkv.scenarios import Outcome, Scenario, Verdict
-from simkv.scenarios.curves import by_replica, hit_rate_over_time, last_admission
+from simkv.scenarios.curves import by_replica, hit_rate_over_time, last_admission, ttft_over_time
 from simkv.scenarios.figures import FIGURES
 from simkv.scenarios.judge import FAILED, PASSED
 from simkv.ui import text
@@ -70,20 +70,51 @@ def replicas(outcomes: Sequence[Outcome]) -> str:
     return f"<table class='figures replicas'><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
-def hit_rate(outcomes: Sequence[Outcome]) -> None:
-    """Draw the hit rate of every variant over simulated time. Plotly is loaded here."""
+def over_time(outcomes: Sequence[Outcome], with_hits: bool) -> None:
+    """Draw hit rate and time to first token of every variant over simulated time. Plotly is loaded here.
+
+    Args:
+        with_hits: whether hits are part of the story; else only the time to first token is drawn.
+    """
     from plotly.graph_objects import Figure, Scatter
+    from plotly.subplots import make_subplots
 
     seconds = outcomes[0].run.workload.time_unit == "seconds"
+    rows = [hit_rate_over_time] * with_hits + [ttft_over_time] * seconds
+    if not rows:
+        return
     end = max(last_admission(o) for o in outcomes)
-    f: Figure = Figure()
-    for colour, o in zip(colours(len(outcomes)), outcomes, strict=True):
-        x, y = hit_rate_over_time(o, end)
-        shown = [None if v != v else v for v in y.tolist()]
-        x = x / 60 if seconds else x
-        f.add_trace(Scatter(x=x, y=shown, name=o.variant.name, mode="lines", line={"color": colour, "width": 2}, connectgaps=True))
-    f.update_yaxes(tickformat=".0%", range=[0, 1.02], title_text="hit rate")
-    f.update_xaxes(title_text="simulated time (minutes)" if seconds else "step")
-    f.update_layout(height=300, margin={"l": 10, "r": 10, "t": 10, "b": 10}, hovermode="x unified", legend={"orientation": "h", "y": 1.16})
-    st.plotly_chart(f, width="stretch", key="scenario_hit_rate", alt="Hit rate of every variant over simulated time")
-    st.caption("Hit rate: cached ÷ prompt tokens of the requests admitted in each fortieth of the time.")
+    f: Figure = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    for row, curve in enumerate(rows, start=1):
+        for colour, o in zip(colours(len(outcomes)), outcomes, strict=True):
+            x, y = curve(o, end)
+            shown = [None if v != v else v for v in y.tolist()]
+            line = {"color": colour, "width": 2}
+            f.add_trace(
+                Scatter(
+                    x=x / 60 if seconds else x,
+                    y=shown,
+                    name=o.variant.name,
+                    mode="lines",
+                    line=line,
+                    connectgaps=True,
+                    legendgroup=o.variant.name,
+                    showlegend=row == 1,
+                ),
+                row=row,
+                col=1,
+            )
+        if curve is hit_rate_over_time:
+            f.update_yaxes(tickformat=".0%", range=[0, 1.02], title_text="hit rate", row=row, col=1)
+        else:
+            f.update_yaxes(type="log", ticksuffix=" s", title_text="TTFT p95", row=row, col=1)
+    f.update_xaxes(title_text="simulated time (minutes)" if seconds else "step", row=len(rows), col=1)
+    height = 110 + 190 * len(rows)
+    f.update_layout(
+        height=height, margin={"l": 10, "r": 10, "t": 10, "b": 10}, hovermode="x unified", legend={"orientation": "h", "y": 1.13}
+    )
+    st.plotly_chart(f, width="stretch", key="scenario_over_time", alt="Hit rate and time to first token of every variant over time")
+    st.caption(
+        "Each point is a fortieth of the time: cached ÷ prompt tokens of the requests admitted in it, 95th percentile of those that"
+        " arrived in it. Seconds are a model, decisions are exact."
+    )
