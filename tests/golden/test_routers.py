@@ -19,7 +19,8 @@ Recording = dict[str, Any]
 
 
 def name_of(path: Path) -> str:
-    return f"{path.parent.name}/{path.name.split('.')[0]}"
+    more = "more/" if path.parents[1].name == "routers_more" else ""
+    return f"{path.parent.name}/{more}{path.name.split('.')[0]}"
 
 
 def load(name: str) -> Recording:
@@ -51,8 +52,8 @@ def test_recording_is_exact(path: Path) -> None:
 
 def test_they_are_here() -> None:
     names = {name_of(p) for p in RECORDINGS}
-    assert len([n for n in names if n.startswith("sglang_router/")]) == 25
-    assert len([n for n in names if n.startswith("smg/")]) == 20
+    assert len([n for n in names if n.startswith("sglang_router/")]) == 25 + 12
+    assert len([n for n in names if n.startswith("smg/")]) == 20 + 21
 
 
 @pytest.mark.parametrize("name", ["sglang_router/ca_random_1", "smg/ca_random_1", "sglang_router/rr", "smg/consistent_hashing"])

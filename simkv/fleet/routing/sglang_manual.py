@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkv.fleet.routing.policy import LOWER, Candidates, Decision, PolicySettings, RoutingPolicy
+from simkv.fleet.routing.scores import by_slot
 from simkv.settings.base import setting
 
 REMEMBERED = 2
@@ -59,11 +60,10 @@ class SglangManual(RoutingPolicy):
         mode = self.settings.assignment_mode
         if mode == "random":
             return Decision(c.order, branch)
-        loads = c.inflight.tolist() if mode == "min_load" else [len(keys) for keys in self.keys]
-        scores = np.full(self.workers, np.nan)
-        scores[c.order] = [loads[w] for w in c.order]
-        low = min(loads[w] for w in c.order)
-        return Decision([w for w in c.order if loads[w] == low], branch, scores=scores, prefers=LOWER)
+        loads = c.inflight if mode == "min_load" else np.array([len(keys) for keys in self.keys])
+        every = loads.tolist()
+        low = min([every[w] for w in c.order])
+        return Decision([w for w in c.order if every[w] == low], branch, scores=by_slot(loads, c.order), prefers=LOWER)
 
     def commit(self, req: int, worker: int, now: float) -> None:
         """Remember where the key is."""

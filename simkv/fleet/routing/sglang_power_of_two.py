@@ -22,7 +22,8 @@ class SglangPowerOfTwo(PowerOfTwo):
 
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """Those that can win, with their chances."""
-        known = not np.isnan(c.metrics["time"][c.order]).any()
+        times = c.metrics["time"].tolist()
+        known = all(times[w] == times[w] for w in c.order)  # NaN: never asked
         return super().decide(req, now, Candidates(c.order, c.metrics["tokens"] if known else self.unknown(c), c.metrics))
 
     def unknown(self, c: Candidates) -> np.ndarray:

@@ -18,7 +18,8 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from simkv.fleet.routing.policy import LOWER, Candidates, Content, Decision, PolicySettings
-from simkv.fleet.routing.sequence import WRITTEN, prefix_key, sequences
+from simkv.fleet.routing.scores import by_slot
+from simkv.fleet.routing.sequence import prefix_key, sequences
 from simkv.fleet.routing.sglang_hashing import SmgConsistentHashing
 from simkv.settings.base import setting
 
@@ -47,13 +48,12 @@ class SmgPrefixHash(SmgConsistentHashing):
     def __init__(self, content: Content, workers: int, settings: PrefixHashSettings | None = None) -> None:
         super().__init__(content, workers, settings)
         self.prompts = sequences(content.workload)
+        self.lengths = self.prompts.prompts["units"].tolist()
         self.as_ids = np.full(len(content.workload), self.settings.prompts_as == "input_ids").tolist()
 
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """The owner of the beginning, or the least loaded worker."""
-        every = c.inflight.tolist()
-        scores = np.full(self.workers, np.nan)
-        scores[c.order] = [every[w] for w in c.order]
+        every, scores = c.inflight.tolist(), by_slot(c.inflight, c.order)
         least = min(c.order, key=lambda w: every[w])
         data = self.hashed(req)
         if not data:
@@ -72,14 +72,15 @@ class SmgPrefixHash(SmgConsistentHashing):
         if key:
             return key.encode("utf-8", "surrogatepass")
         chars = 1 if self.as_ids[req] else CHARS_PER_TOKEN
-        upto = max(1, self.settings.prefix_token_count * chars // (1 if self.as_ids[req] else self.content.chars_per_token))
+        if self.content.chars_per_token != 1:
+            upto = self.settings.prefix_token_count * chars // (1 if self.as_ids[req] else self.content.chars_per_token)
+            return prefix_key(self.prompts, req, max(1, upto)).to_bytes(8, "little") if self.lengths[req] else b""
+        upto = self.settings.prefix_token_count * chars
         prompt = self.prompts.prompts[req]
         pieces = self.prompts.pieces[prompt["piece"] : prompt["piece"] + prompt["pieces"]]
         pieces = pieces[pieces["begin"] < upto]
-        if (pieces["seed"] != WRITTEN).any():
-            return prefix_key(self.prompts, req, upto).to_bytes(8, "little")
         parts = [self.prompts.written[p["at"] : p["at"] + min(p["end"], upto) - p["begin"]] for p in pieces]
         units = np.concatenate([np.zeros(0, np.int32), *parts])
-        if self.as_ids[req] or self.content.chars_per_token != 1:
+        if self.as_ids[req]:
             return units.astype("<u4").tobytes()
         return "".join(map(chr, units.tolist())).encode("utf-8", "surrogatepass")

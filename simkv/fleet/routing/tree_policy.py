@@ -9,6 +9,7 @@ import numpy as np
 from simkv.fleet.routing.policy import F8, I8, Candidates, PolicySettings, RoutingPolicy
 from simkv.fleet.routing.prefix_eviction import forget_worker
 from simkv.fleet.routing.prefix_tree import PrefixTree, enlarged, find, new_tree, place
+from simkv.fleet.routing.scores import by_slot
 from simkv.fleet.routing.sequence import sequences
 from simkv.settings.base import setting
 
@@ -39,7 +40,6 @@ class TextTreePolicy(RoutingPolicy):
         """An empty tree."""
         self.prompts = sequences(self.content.workload)
         self.lengths = self.prompts.prompts["units"].tolist()
-        self.slots = np.arange(self.workers)
         self.tree: PrefixTree = new_tree(self.workers)
         self.threshold, self.rel = single(self.settings.cache_threshold), single(self.settings.balance_rel_threshold)
         self.limit = self.settings.max_tree_size / self.content.chars_per_token
@@ -62,10 +62,7 @@ class TextTreePolicy(RoutingPolicy):
 
     def loads(self, c: Candidates) -> F8:
         """Requests in flight, shape ``[W]``, NaN for slots that are no candidates."""
-        scores = c.inflight.astype(np.float64)
-        if len(c.order) < self.workers:
-            scores[np.isin(self.slots, c.order, invert=True)] = np.nan
-        return scores
+        return by_slot(c.inflight, c.order)
 
     def ticks(self, n: int) -> None:
         """The router's clock goes on without a request."""
