@@ -31,6 +31,22 @@ def test_weighted_percentiles_are_numpy_s(pairs: list[tuple[float, int]]) -> Non
     assert got == {f"p{p}": float(np.percentile(written_out, p)) for p in PERCENTILES}
 
 
+@pytest.mark.parametrize("draw", ["near each other", "far apart", "many equal", "with negative ones"])
+def test_many_values_are_not_sorted_and_yet_numpy_s(draw: str) -> None:
+    r = np.random.default_rng(5)
+    n = 20_000
+    values = {
+        "near each other": 0.007 + r.exponential(2e-4, n),
+        "far apart": np.exp(r.normal(-5, 8, n)) * r.integers(0, 2, n),
+        "many equal": r.integers(0, 5, n) / 7,
+        "with negative ones": r.normal(0, 1, n),
+    }[draw]
+    counts = r.integers(0, 4, n)
+    written_out = np.repeat(values, counts)
+    expected = {f"p{p}": float(v) for p, v in zip(PERCENTILES, np.percentile(written_out, PERCENTILES), strict=True)}
+    assert weighted_percentiles(values, counts) == expected
+
+
 @QUIET
 @given(st.lists(values | st.just(np.nan), max_size=60))
 def test_percentiles_leave_out_what_is_not_there(numbers: list[float]) -> None:
