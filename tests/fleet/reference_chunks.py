@@ -65,15 +65,20 @@ class LlmD:
             return []
         return chunk_keys(units[: self.most * self.block], self.block, True, root)
 
-    def decide(self, units: Units, root: Any, c: Candidates) -> tuple[set[int], dict[int, float]]:
-        keys = self.keys(units, root)
-        known: dict[int, int] = {}
+    def known(self, keys: Keys) -> dict[int, int]:
+        """Blocks that each pod has, as far as any pod has one."""
+        found: dict[int, int] = {}
         for key in keys:
             pods = self.table.get(key)
             if not pods:
                 break
             for pod in pods:
-                known[pod] = known.get(pod, 0) + 1
+                found[pod] = found.get(pod, 0) + 1
+        return found
+
+    def decide(self, units: Units, root: Any, c: Candidates) -> tuple[set[int], dict[int, float]]:
+        keys = self.keys(units, root)
+        known = self.known(keys)
         seen = {w: not isnan(c.metrics["time"][w]) for w in c.order}
         queue = {w: int(c.metrics["waiting"][w]) if seen[w] else 0 for w in c.order}
         usage = {w: float(c.metrics["kv_usage"][w]) if seen[w] else 0.0 for w in c.order}
@@ -124,17 +129,22 @@ class Aibrix:
         others = sorted(running)[:-1]
         return len(running) > 1 and gap >= 8 and (len(running) == 2 or max(running) > 2 * (sum(others) / len(others) + 1))
 
+    def known(self, units: Units, root: Any, ready: set[int]) -> dict[int, int]:
+        """Blocks that each pod has from the first on, without those that have none."""
+        found: dict[int, int] = {}
+        for i, key in enumerate(chunk_keys(units, self.block, False, root)):
+            ready = ready & self.store[key][0] if key in self.store else set()
+            found |= dict.fromkeys(ready, i + 1)
+            if not ready:
+                break
+        return found
+
     def decide(self, units: Units, root: Any, c: Candidates) -> tuple[set[int], str]:
         running = {w: int(c.inflight[w]) for w in c.order}
         least = {w for w in c.order if running[w] == min(running.values())}
         ready = set(least) if self.imbalanced(list(running.values())) else set(c.order)
-        keys = chunk_keys(units, self.block, False, root)
-        percent: dict[int, int] = {}
-        for i, key in enumerate(keys):
-            ready &= self.store[key][0] if key in self.store else set()
-            if not ready:
-                break
-            percent |= dict.fromkeys(ready, (i + 1) * 100 // len(keys))
+        total = len(units) // self.block
+        percent = {w: found * 100 // total for w, found in self.known(units, root, ready).items()}
         counts = list(running.values())
         most = sum(counts) / len(counts) + self.deviations * (stdev(counts) if len(counts) > 1 else 0.0)
         able = sorted((-percent[w], running[w], w) for w in percent if running[w] <= most + 1e-9)

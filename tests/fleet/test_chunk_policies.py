@@ -6,11 +6,12 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from simkv.fleet.routing.chunk_trie import NODES, PATH
+from simkv.fleet.routing.chunk_trie import NODES
 from simkv.fleet.routing.policy import METRICS, Candidates, Content, RoutingPolicy
 from simkv.fleet.routing.registry import make_policy
 from simkv.workload.workload import Workload
@@ -86,19 +87,23 @@ def test_production_stack_prefixaware(seed: int, chars: int, min_match: int, wor
 
 
 @quick(deadline=None, max_examples=80)
-@given(seeds, st.sampled_from([1, 2, 5]), st.sampled_from([3, 256]), st.booleans(), st.booleans())
+@given(seeds, st.sampled_from([1, 2, 5]), st.sampled_from([3, 256, 256]), st.sampled_from([True, True, False]), st.booleans())
 def test_llm_d(seed: int, block: int, most: int, auto_tune: bool, namespaces: bool) -> None:
-    w = prompts(seed, 12, namespaces=namespaces)
+    w = prompts(seed, 25, namespaces=namespaces)
     settings = {"autoTune": auto_tune, "blockSizeTokens": block, "maxPrefixBlocksToMatch": most}
     policy: Any = make_policy("llm-d-approx-prefix", Content(w, 4), 5, settings)
     fleet = Fleet(policy, 5, Random(seed))
+    if seed % 3:
+        for pod in range(5):
+            fleet.candidates.metrics[pod] = (0.0, 1, 0, 0.5, 10, fleet.r.choice([3, 7, 20, 40, 70]), 4 if seed % 2 else block)
     model: LlmD | None = None
-    for req, units in lots(w, seed + 1, 60):
+    for req, units in lots(w, seed + 1, 100):
         fleet.something_happens()
         c = fleet.candidates
         if model is None:
-            known = auto_tune and not np.isnan(c.metrics["time"][c.order[0]])
-            model = LlmD(4 if known else block, most, (2.0, 2.0, 3.0))
+            first = c.metrics[c.order[0]]
+            reported_first = auto_tune and not np.isnan(first["time"])
+            model = LlmD(int(first["block_size"]) if reported_first else block, most, (2.0, 2.0, 3.0))
         if fleet.r.random() < 0.1:
             policy.tick(fleet.now)
             model.clean_up(set(c.order))
@@ -113,19 +118,28 @@ def test_llm_d(seed: int, block: int, most: int, auto_tune: bool, namespaces: bo
         reported = auto_tune and not np.isnan(c.metrics["time"][pod])
         policy.commit(req, pod, fleet.now)
         model.commit(units, root, pod, int(c.metrics["capacity"][pod]) if reported else 31_250)
+        if fleet.r.random() < 0.2:
+            for i in range(len(w)):
+                policy.decide(i, fleet.now, c)
+                known = model.known(model.keys(units_of(w, i), root_of(w, i)))
+                assert policy.found.tolist() == [known.get(pod, 0) for pod in range(5)]
 
 
 @quick(deadline=None, max_examples=80)
 @given(
-    seeds, st.sampled_from([1, 2, 5]), st.sampled_from([4, 9, 30, 300]), st.sampled_from(["gap", "factor"]), st.sampled_from([1, 2, 5, 66])
+    seeds,
+    st.sampled_from([1, 2, 5]),
+    st.sampled_from([4, 9, 20, 45, 70, 120, 300]),
+    st.sampled_from(["gap", "factor"]),
+    st.sampled_from([1, 2, 3, 66]),
 )
 def test_aibrix(seed: int, block: int, room: int, gate: str, workers: int) -> None:
-    w = prompts(seed, 12)
+    w = prompts(seed, 20)
     settings = {"block_size": 4 * block, "block_number": room, "eviction_duration_mins": 2.0, "imbalance_gate": gate}
     policy: Any = make_policy("aibrix-prefix-cache", Content(w, 4), workers, settings)
     model = Aibrix(block, room, 2.0, 1, gate)
     fleet = Fleet(policy, workers, Random(seed))
-    for req, units in lots(w, seed + 2, 60):
+    for req, units in lots(w, seed + 2, 120):
         fleet.something_happens()
         if fleet.r.random() < 0.3:
             policy.tick(fleet.now)
@@ -138,24 +152,34 @@ def test_aibrix(seed: int, block: int, room: int, gate: str, workers: int) -> No
         policy.commit(req, worker, fleet.now)
         model.commit(units, root, worker, fleet.now)
         assert int(policy.lru.lists["held"][0]) == len(model.store)
+        if fleet.r.random() < 0.2:
+            idle = Candidates(fleet.candidates.order, np.zeros(workers, np.int64), fleet.candidates.metrics)
+            for i in range(len(w)):
+                policy.decide(i, fleet.now, idle)
+                found = model.known(units_of(w, i), root_of(w, i), set(idle.order))
+                assert policy.found.tolist() == [found.get(pod, 0) for pod in range(workers)]
 
 
-def test_a_full_trie_is_enlarged() -> None:
-    w = prompts(3, 4000, longest=90)
-    for name in ("production-stack-prefixaware", "llm-d-approx-prefix", "aibrix-prefix-cache"):
-        policy: Any = make_policy(name, Content(w, 4), 2)
-        fleet = Fleet(policy, 2, Random(0))
-        paths = {}
+@pytest.mark.parametrize("module", ["production_stack_prefix", "llm_d_approx", "aibrix"])
+def test_a_full_trie_is_enlarged(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that begin with room for 8 nodes decide as those that have room for all."""
+    name = {"production_stack_prefix": "production-stack-prefixaware", "llm_d_approx": "llm-d-approx-prefix"}.get(
+        module, "aibrix-prefix-cache"
+    )
+    w = prompts(3, 300, longest=400)
+    answers = []
+    for nodes in (8, 4096):
+        monkeypatch.setattr(f"simkv.fleet.routing.{module}.NODES_AT_FIRST", nodes)
+        policy: Any = make_policy(name, Content(w, 4), 3)
+        fleet = Fleet(policy, 3, Random(0))
+        decisions = []
         for req in range(len(w)):
-            policy.decide(req, 0.0, fleet.candidates)
-            policy.commit(req, req % 2, 0.0)
-            paths[req] = policy.trie.path[: policy.trie.size[PATH]].tolist()
-        assert policy.trie.size[NODES] > 100
-        if name == "production-stack-prefixaware":
-            for req in range(0, len(w), 97):
-                d = policy.decide(req, 0.0, fleet.candidates)
-                assert d.matched == d.total
-                assert req % 2 in d.allowed or not d.total
+            d = policy.decide(req, 0.0, fleet.candidates)
+            decisions.append((list(d.allowed), d.matched))
+            policy.commit(req, d.allowed[req % len(d.allowed)], 0.0)
+        answers.append(decisions)
+        assert 8 < policy.trie.size[NODES] <= len(policy.trie.nodes) < 8192
+    assert answers[0] == answers[1]
 
 
 def test_llm_d_counts_later_blocks_of_a_pod_that_lacks_an_early_one() -> None:

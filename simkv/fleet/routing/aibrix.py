@@ -77,7 +77,7 @@ class AibrixPrefixCache(RoutingPolicy):
         s = self.settings
         gate = GAP if s.imbalance_gate == "gap" else FACTOR
         rules = (gate, s.imbalance_abs_count, s.imbalance_min_gap, s.imbalance_factor, s.standard_deviation_factor)
-        self.rules = np.array([rules], RULES)
+        self.rules = np.array([rules], RULES).view(np.recarray)
 
     @property
     def interval(self) -> float:

@@ -104,41 +104,30 @@ def choose(trie, s, lru, pods, req, block, limit, root, order, running, rules, r
     return n, SKIPPED if any_match else FALLBACK, np.int64(0)
 
 
-@kernel
-def split(trie, s, lru, pods, times, node, size, block):
-    """Cut the first ``size`` blocks off a node; returns the new node that has them."""
-    blocks = chunks_of(trie, node, block)
-    upper = cut(trie, s, node, size * block, block)
-    divide(lru, node, upper, size, blocks - size)
-    copy_set(pods, node, upper)
-    times[upper] = times[node]
-    return upper
-
-
 @entry
 def add(trie, s, lru, pods, times, req, block, limit, root, pod, now):
     """A pod gets a prompt. False, and nothing done, if there is no room in the trie."""
     at = walk(trie, s, req, block, limit, root)
-    length = trie.size[PATH]
-    if trie.size[NODES] + MORE + length > trie.nodes.size:
+    if trie.size[NODES] + MORE > trie.nodes.size:
         return False
+    length = trie.size[PATH]
     if length:
         last = np.int64(trie.path[length - 1])
-        if trie.size[COVERED] < trie.nodes[last].end - trie.nodes[last].begin:
-            trie.path[length - 1] = split(trie, s, lru, pods, times, last, trie.size[COVERED] // block, block)
+        rest = trie.nodes[last].end - trie.nodes[last].begin - trie.size[COVERED]
+        if rest > 0:
+            upper = cut(trie, s, last, trie.size[COVERED], block)
+            divide(lru, last, upper, trie.size[COVERED] // block, rest // block)
+            copy_set(pods, last, upper)
+            times[upper] = times[last]
+            trie.path[length - 1] = upper
     extend(trie, s, req, block, at, limit, root)
     for i in range(trie.size[PATH]):
         node = np.int64(trie.path[i])
-        blocks = chunks_of(trie, node, block)
-        new = use(lru, LIST, node, blocks)
-        times[node] = now
-        if new == blocks:
+        if use(lru, LIST, node, chunks_of(trie, node, block)) > 0:
+            # All its blocks are new then: one that lost some is the oldest there is, and its first block drives out the rest.
             clear_set(pods, node)
-        elif new > 0:
-            fresh = split(trie, s, lru, pods, times, node, new, block)
-            clear_set(pods, fresh)
-            include(pods, fresh, pod)
         include(pods, node, pod)
+        times[node] = now
     return True
 
 

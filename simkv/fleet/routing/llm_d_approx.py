@@ -78,6 +78,7 @@ class LlmDApproxPrefix(RoutingPolicy):
     Settings = ApproxPrefixSettings
     settings: ApproxPrefixSettings
     wants_metrics = True
+    metrics_interval_s = 0.05  # --refresh-metrics-interval
 
     def setup(self) -> None:
         """No index yet: its block size comes with the first request."""

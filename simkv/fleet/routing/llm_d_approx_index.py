@@ -52,14 +52,14 @@ def score(trie, s, lru, req, block, limit, root, order, metrics, weights, found,
     total = (limit + block - 1) // block
     low, high = np.int64(1) << 62, np.int64(0)
     for pod in order:
-        waiting = np.int64(metrics[pod].waiting if metrics[pod].time == metrics[pod].time else 0)
+        waiting = np.int64(metrics[pod]["waiting"] if metrics[pod]["time"] == metrics[pod]["time"] else 0)
         low, high = min(low, waiting), max(high, waiting)
     best, known_blocks = -1.0, np.int64(0)
     for pod in order:
         m = metrics[pod]
-        known = m.time == m.time
-        waiting = np.int64(m.waiting if known else 0)
-        usage = m.kv_usage if known and m.kv_usage == m.kv_usage else 0.0
+        known = m["time"] == m["time"]
+        waiting = np.int64(m["waiting"] if known else 0)
+        usage = m["kv_usage"] if known and m["kv_usage"] == m["kv_usage"] else 0.0
         queue = 1.0 if high == low else (high - waiting) / (high - low)
         prefix = found[pod] / total if total > 0 else 0.0
         value = within(queue) * weights[0] + within(1.0 - usage) * weights[1] + within(prefix) * weights[2]
