@@ -117,6 +117,7 @@ class SmgSteps(SglangRouterSteps):
         "random": "random",
         "cache_aware": "smg-cache-aware",
         "power_of_two": "smg-power-of-two",
+        "least_load": "least-load",
         "consistent_hashing": "smg-consistent-hashing",
         "prefix_hash": "smg-prefix-hash",
         "manual": "smg-manual",

@@ -22,7 +22,7 @@ IMBALANCED, MATCH, LOW_MATCH = "imbalanced", "match", "low match"
 
 
 class SglangCacheAware(TextTreePolicy):
-    """The default policy of sglang-router."""
+    """The owner of the longest matching text if enough matches and loads are balanced, else the least loaded worker."""
 
     name = "sglang-cache-aware"
     product = "sglang-router 0.3.2"

@@ -30,7 +30,7 @@ def smg_points(url: str) -> list[int]:
 
 
 class SglangConsistentHashing(RoutingPolicy):
-    """Hash modulo the number of workers."""
+    """A session's worker by hash modulo the number of workers: one more or less moves most sessions."""
 
     name = "sglang-consistent-hashing"
     product = "sglang-router 0.3.2"
@@ -55,7 +55,7 @@ class SglangConsistentHashing(RoutingPolicy):
 
 
 class SmgConsistentHashing(SglangConsistentHashing):
-    """A hash ring."""
+    """A session's worker on a hash ring of 150 points a worker: one more or less moves few sessions."""
 
     name = "smg-consistent-hashing"
     product = "smg 1.13.0"

@@ -31,7 +31,7 @@ class ManualSettings(PolicySettings):
 
 
 class SglangManual(RoutingPolicy):
-    """Sticky sessions."""
+    """A session stays where it began; new ones at random, by load or by number of sessions."""
 
     name = "sglang-manual"
     product = "sglang-router 0.3.2"
@@ -97,7 +97,7 @@ class SglangManual(RoutingPolicy):
 
 
 class SmgManual(SglangManual):
-    """The same rule in the successor."""
+    """A session stays where it began; new ones at random, by load or by number of sessions."""
 
     name = "smg-manual"
     product = "smg 1.13.0"

@@ -13,7 +13,7 @@ from simkv.fleet.routing.simple import PowerOfTwo
 
 
 class SglangPowerOfTwo(PowerOfTwo):
-    """sglang-router's."""
+    """Of two workers drawn at random the one that reported fewer tokens."""
 
     name = "sglang-power-of-two"
     product = "sglang-router 0.3.2"
@@ -32,7 +32,7 @@ class SglangPowerOfTwo(PowerOfTwo):
 
 
 class SmgPowerOfTwo(SglangPowerOfTwo):
-    """smg's."""
+    """Of two workers drawn at random the one that reported fewer tokens; requests in flight count until reports are there."""
 
     name = "smg-power-of-two"
     product = "smg 1.13.0"

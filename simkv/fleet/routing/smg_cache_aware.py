@@ -35,7 +35,7 @@ class SmgCacheAwareSettings(CacheAwareSettings):
 
 
 class SmgCacheAware(TextTreePolicy):
-    """The default policy of smg."""
+    """The least loaded holder of the longest match if enough matches and it does not spill, else the least loaded worker."""
 
     name = "smg-cache-aware"
     product = "smg 1.13.0"
