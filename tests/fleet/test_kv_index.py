@@ -1,21 +1,25 @@
-"""The index of cached blocks against plain sets, and against Dynamo's tree in plain Python."""
+"""The index of cached blocks against plain sets, and Dynamo's tree against the real one."""
 
 from __future__ import annotations
 
+import gzip
+import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simkv.fleet.kv.dynamo_tree import DynamoTree
 from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.request_keys import RequestKeys
 from simkv.fleet.routing.policy import KVEvents
 from simkv.workload.workload import RUN, Workload
-from tests.fleet.dynamo_index import DynamoIndex
 
 STORED, REMOVED, CLEARED = 1, 0, 2
 LENGTH = 12
+RECORDED = Path(__file__).parent.parent / "golden" / "routers_more" / "dynamo_index"
 
 
 def prompts(r: Random, families: int = 3) -> Workload:
@@ -114,35 +118,55 @@ def test_it_grows() -> None:
     assert len(index) == 0
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_dynamo_s_tree(seed: int) -> None:
-    r = Random(seed)
-    workers = seed % 3 + 1
-    w = prompts(r)
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json.gz")), ids=lambda p: p.name.split(".")[0])
+def test_dynamo_s_tree_as_recorded(path: Path) -> None:
+    """Random stores, removals and clears into the real service, and what it then found cached."""
+    with gzip.open(path, "rt") as stream:
+        recording = json.load(stream)
+    chains, tree, asked = recording["chains"], DynamoTree(), 0
+    for op, *step in recording["steps"]:
+        if op == "s":
+            worker, chain, first, stop = step
+            tree.store(worker, chains[chain][first - 1] if first else None, chains[chain][first:stop])
+        elif op == "r":
+            worker, chain, places = step
+            tree.remove(worker, [chains[chain][place] for place in places])
+        elif op == "c":
+            tree.clear(step[0])
+        else:
+            found = tree.match(chains[step[0]])
+            assert [found.get(worker, 0) for worker in range(recording["workers"])] == step[1]
+            asked += 1
+    assert asked > 150
+
+
+def test_without_gaps_dynamo_s_tree_counts_blocks() -> None:
+    """What a simulation's index does not need the tree for."""
+    r = Random(3)
+    w = prompts(r, 5)
     keys = RequestKeys(w, 4)
     of = [keys.of(i).tolist() for i in range(len(w))]
-    index, model = KVIndex(workers), DynamoIndex()
-    out = np.zeros(workers, np.int32)
-    matched = 0
-    for _ in range(800):
-        worker, chain = r.randrange(workers), r.choice(of)
-        first = r.randrange(LENGTH) if r.random() < 0.6 else 0
-        some = chain[first : first + r.randrange(1, LENGTH)]
-        if (roll := r.random()) < 0.5:
-            parent = chain[first - 1] if first else None
-            index.apply(worker, batch(STORED, some, first=[0], parents=[parent or 0]))
-            model.store(worker, parent, some)
-        elif roll < 0.98:
-            some = some[:2][:: r.choice([1, -1])]
-            index.apply(worker, batch(REMOVED, some, first=[0], parents=[0]))
-            for key in some:
-                model.remove(worker, key)
+    plain, tree = KVIndex(3), KVIndex(3)
+    one, other = np.zeros(3, np.int32), np.zeros(3, np.int32)
+    held = [set[int]() for _ in range(3)]
+    for _ in range(1500):
+        worker, chain = r.randrange(3), r.choice(of)
+        if r.random() < 0.6:
+            n = r.randrange(1, LENGTH + 1)
+            known = next((i for i in range(n) if chain[i] not in held[worker]), n)
+            kind, some, parent = STORED, chain[known:n], chain[known - 1] if known else 0
+            held[worker] |= set(some)
         else:
-            index.apply(worker, batch(CLEARED, [0], first=[0], parents=[0]))
-            model.clear(worker)
+            keep = r.randrange(LENGTH)
+            below = {key for other in of if other[:keep] == chain[:keep] for key in other[keep:]}
+            some = sorted(below & held[worker], key=lambda key: -next(c.index(key) for c in of if key in c))
+            kind, parent = REMOVED, 0
+            held[worker] -= set(some)
+        if not some:
+            continue
+        plain.apply(worker, batch(kind, some))
+        tree.apply(worker, batch(kind, some, first=[0], parents=[parent]))
         for asked in range(len(w)):
-            index.count(keys, asked, out)
-            found = model.match(of[asked])
-            assert out.tolist() == [found.get(worker, 0) for worker in range(workers)]
-            matched += max(found.values(), default=0) > 2
-    assert matched > 500
+            plain.count(keys, asked, one)
+            tree.count(keys, asked, other)
+            assert one.tolist() == other.tolist()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.fleet.kv.compiled import entry
-from simkv.fleet.kv.index import count_closed, count_each
+from simkv.fleet.kv.index import count_closed
 from simkv.fleet.kv.prompts import count_believed, count_held
 from simkv.fleet.kv.request_keys import need_keys
 
 COST = np.dtype([(name, "f8") for name in ("credit", "decay", "scale", "request_weight", "prefill", "events")])
 """Settings as numbers; ``prefill``: prompt tokens count; ``events``: the index follows KV events."""
+GIVEN = 2
+"""``events`` of a router whose index is elsewhere: ``overlap`` is filled beforehand."""
 
 
 @entry
-def costs(index, gaps, p, k, req, order, now, settings, active, overlap, held, scores, best):
+def costs(index, p, k, req, order, now, settings, overlap, held, scores, best):
     """Costs of the workers in ``order`` into ``scores``, their cached leading blocks into ``overlap``, the cheapest into ``best``.
 
     Returns how many are cheapest.
@@ -26,9 +28,7 @@ def costs(index, gaps, p, k, req, order, now, settings, active, overlap, held, s
     need_keys(k, req, blocks)
     if s.events == 0:
         count_believed(p, k, req, now, overlap)
-    elif gaps:
-        count_each(index, k, req, overlap, active)
-    else:
+    elif s.events != GIVEN:
         count_closed(index, k, req, overlap)
     count_held(p, k, req, held)
     least = np.int64(1) << 62

@@ -1,8 +1,4 @@
-"""Which workers hold which blocks: a table of chain keys, each with a set of workers. Compiled.
-
-As a router without a tree keeps it, and Dynamo's wherever a cache loses its blocks from the end, as caches do. Blocks may also
-be known with their predecessors, as runs (runs.py): then what a removal takes with it, and what a match finds, is Dynamo's.
-"""
+"""Which workers hold which blocks: a table of chain keys, each with a set of workers. Compiled."""
 
 from __future__ import annotations
 
@@ -20,8 +16,6 @@ REMOVED, STORED, CLEARED = 0, 1, 2
 
 META = np.dtype([("used", "i8"), ("free", "i8"), ("live", "i8")])
 """``used``: entries ever taken; ``free``: the first one given back, chained by their keys; ``live``: entries in the table."""
-LINK = np.dtype([("parent", "i4"), ("along", "i4"), ("first", "i4"), ("next", "i4"), ("prev", "i4")])
-"""See runs.py."""
 
 
 class Index(NamedTuple):
@@ -29,10 +23,8 @@ class Index(NamedTuple):
 
     table: Any  # u8[2^k] open addressing, 0 = empty: lower half of a key, then its entry
     rows: Any  # u8[N + 1, 1 + ceil(W / 64)]: key, then the workers that hold it
-    links: Any  # LINK[N + 1], or one element where blocks are known without their predecessors
     meta: Any  # META[1]
     scratch: Any  # i8[3, 64] intervals still to look into
-    stack: Any  # i4[N + 1] entries still to visit, or one element
 
 
 @inline

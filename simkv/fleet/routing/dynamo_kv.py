@@ -12,7 +12,7 @@ Every worker has a cost in blocks; the lowest wins, equal ones by lot:
 * credit = overlap_score_credit / (1 + decay * d), d: prefill tokens above the least loaded worker's, in blocks, ÷ the prompt's blocks.
 
 With a temperature, workers are drawn by softmax(-cost / ((highest - lowest) * temperature)). The index follows the workers' KV
-events (kv/runs.py), or, without them, what this router sent where, for router_ttl_secs. Output blocks count only when reported,
+events (kv/dynamo_tree.py), or, without them, what this router sent where, for router_ttl_secs. Output blocks count only when reported,
 which nobody does in a simulation. Not modelled: the router's queue (router_queue_threshold is off by default in the service),
 host and disk tiers, shared caches, expiry of requests after an hour.
 """
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkv.errors import SettingsError
-from simkv.fleet.kv.dynamo_cost import COST, costs
-from simkv.fleet.kv.kv_index import CLOSED, KVIndex
+from simkv.fleet.kv.dynamo_cost import COST, GIVEN, costs
+from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.prompt_tree import PromptTree
 from simkv.fleet.kv.request_keys import request_keys
 from simkv.fleet.routing.policy import LOWER, METRICS, Candidates, Decision, KVEvents, PolicySettings, RoutingPolicy
@@ -110,17 +110,17 @@ class DynamoKv(RoutingPolicy):
         if c.order != self.live:
             self.live, self.order = list(c.order), np.array(c.order, np.int64)
         scores = np.full(self.workers, np.nan)
-        i, gaps = self.index, self.index.how != CLOSED
+        if self.index.tree is not None and self.settings.use_kv_events:
+            self.cost[0].events = GIVEN
+            self.index.count(self.keys, req, self.overlap)
         n = costs(
-            i.state,
-            gaps,
+            self.index.state,
             self.tree.state,
             self.keys.state,
             req,
             self.order,
             now,
             self.cost,
-            i.active,
             self.overlap,
             self.held,
             scores,
