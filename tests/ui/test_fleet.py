@@ -14,6 +14,7 @@ from simkv.diagnosis.ladder import Ladder
 from simkv.diagnosis.locality import locality
 from simkv.errors import SimkvError
 from simkv.events.fleet_log import OPERATION_KINDS
+from simkv.fleet.routing.rules import RULES
 from simkv.metrics.fleet import absences, fleet_series
 from simkv.replay_fleet import FleetRun
 from simkv.settings import EngineSettings
@@ -319,17 +320,42 @@ def test_the_ladder_as_bars() -> None:
     assert "does not say" in ladder_bars.html(ladder(1, 1, 1, 1, has_content=False))
 
 
-def test_every_router_says_its_rule_in_a_line() -> None:
+def only_the_form() -> None:
+    import streamlit as st
+
+    from simkv.ui.fleet import form
+
+    found = form.draw(100.0)
+    st.session_state["found"] = found.to_mapping() if found is not None else None
+
+
+def test_every_router_has_a_rule_in_a_line_and_a_form() -> None:
     from simkv.fleet.routing import policy_class, policy_names
 
+    app = AppTest.from_function(only_the_form, default_timeout=180)
+    app.query_params["replicas"] = "4"
+    app.run()
     for name in policy_names():
-        try:
-            policy = policy_class(name)
-        except (ModuleNotFoundError, AttributeError):
-            continue
+        app.selectbox(key="router").set_value(name).run()
+        assert not app.exception, (name, app.exception)
+        assert app.session_state["found"]["router"] == name
+        assert app.session_state["found"]["router_settings"] == {}, name
+        policy = policy_class(name)
         line = form.rule(policy)
         assert line.endswith(f"({policy.product})")
+        assert name in RULES
         assert "\n" not in line
+        assert all(f.metadata["help"] for f in form.described(policy))
+
+
+def test_a_setting_of_a_router_is_taken_over() -> None:
+    app = AppTest.from_function(only_the_form, default_timeout=180)
+    for name, value in {"replicas": "4", "router": "sglang-cache-aware", "router.sglang-cache-aware.cache_threshold": "0.55"}.items():
+        app.query_params[name] = value
+    app.run()
+    assert app.session_state["found"]["router_settings"] == {"cache_threshold": 0.55}
+    app.number_input(key="replicas").set_value(1).run()
+    assert app.session_state["found"] is None
 
 
 def test_a_run_of_a_fleet_counts_its_memory(shown: FleetShown) -> None:

@@ -11,6 +11,7 @@ from simkv.errors import SimkvError
 from simkv.fleet.routing import policy_class
 from simkv.settings import parse_value
 from simkv.settings.fleet import FleetSettings
+from simkv.ui.fleet.form import described
 
 OWN = "router."
 OF_FLEET = ("replicas", "router", "routers", "event_lag_s", "metrics_interval_s", "chars_per_token")
@@ -25,7 +26,7 @@ def is_of_fleet(name: str) -> bool:
 def fields(router: str) -> dict[str, dataclasses.Field[Any]]:
     """The settings of the fleet with a control, by the name that stands in the text."""
     known = {f.name: f for f in dataclasses.fields(FleetSettings) if f.name in OF_FLEET}
-    return {**known, **{OWN + f.name: f for f in dataclasses.fields(policy_class(router).Settings)}}
+    return {**known, **{OWN + f.name: f for f in described(policy_class(router))}}
 
 
 def values(fleet: FleetSettings) -> dict[str, Any]:

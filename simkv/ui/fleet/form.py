@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import Any
 
 import streamlit as st
 
-from simkv.fleet.routing import policy_class, policy_names
+from simkv.fleet.routing import RoutingPolicy, policy_class, policy_names
+from simkv.fleet.routing.rules import RULES
 from simkv.settings.fleet import FleetSettings
 from simkv.ui import engine_form, text
 from simkv.ui.fleet import operations
 
 BIND: Any = "query-params"
 MOST_REPLICAS = 64
+MOST = 1 << 30
 KEYS = ("replicas", "router", "routers", "spread", "chars_per_token", "metrics_interval_s", "event_lag_s", "router_seed", "retries")
 """Controls that are the same for every router; those of a router's own settings are ``router.<policy>.<name>``."""
 
@@ -38,7 +41,7 @@ def draw(duration_s: float) -> FleetSettings | None:
     name = str(st.selectbox("router", policy_names(), key="router", bind=BIND, help="Each follows the rule of the real product."))
     policy = policy_class(name)
     st.caption(text.plain(rule(policy), 400))
-    own = dataclasses.fields(policy.Settings)
+    own = described(policy)
     told: dict[str, Any] = {}
     if own:
         with st.expander(f"Settings of {name}"):
@@ -52,11 +55,23 @@ def draw(duration_s: float) -> FleetSettings | None:
     return FleetSettings.from_mapping({"replicas": replicas, "router": name, "router_settings": changed, "operations": done, **more})
 
 
-def rule(policy: type[Any]) -> str:
-    """A policy's rule in one line: the first sentence of its description, and whose it is."""
-    about = inspect.cleandoc(policy.__doc__ or "").partition("\n\n")[0].replace("\n", " ").replace("``", "")
-    first = about.split(". ")[0]
-    return f"{first.rstrip('.')}. ({policy.product})" if first else str(policy.product)
+def described(policy: type[RoutingPolicy]) -> list[dataclasses.Field[Any]]:
+    """The router's own settings, each with what a control needs to know: a help line and, for numbers, a range."""
+    about = inspect.getdoc(policy.Settings) or ""
+    out: list[dataclasses.Field[Any]] = []
+    for known in dataclasses.fields(policy.Settings):
+        said = re.search(rf"\b{known.name}\b[\w, ]*: (.+)", about)
+        limits = {"help": said[1] if said else f"as of {policy.product}", "min": 0, "max": MOST}
+        made: dataclasses.Field[Any] = dataclasses.field(default=known.default, metadata={**limits, **known.metadata})
+        made.name, made.type = known.name, known.type
+        out.append(made)
+    return out
+
+
+def rule(policy: type[RoutingPolicy]) -> str:
+    """A policy's rule in one line, and whose it is."""
+    said = RULES.get(policy.name) or inspect.cleandoc(policy.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    return f"{said} ({policy.product})"
 
 
 def _more() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from simkv.metrics.fleet import FleetSeries, fleet_series
 from simkv.ui import text
 from simkv.ui.fleet.heat_map.component import Measure, blob, heat_map
 from simkv.ui.fleet.shown import FleetShown
-from simkv.ui.fleet.tables import KEY
+from simkv.ui.fleet.tables import open_replica
 
 HEIGHT = 330
 OVER_TIME, GROUPS = "fleet_heat", "group_heat"
@@ -88,7 +88,7 @@ def over_time(shown: FleetShown) -> None:
 def _open() -> None:
     row = (st.session_state.get(OVER_TIME) or {}).get("row")
     if isinstance(row, (int, float)):
-        st.session_state[KEY] = str(int(row))
+        open_replica(int(row))
 
 
 def small(data: bytes, key: str) -> None:

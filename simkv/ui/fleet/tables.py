@@ -14,8 +14,14 @@ from simkv.ui.fleet import broken
 from simkv.ui.fleet.shown import FleetShown
 
 MOST = 500
+OPENED = "_fleet_opened"
 KEY = "replica"
 """The switch between the fleet and one of its replicas, in the session and in the address."""
+
+
+def open_replica(i: int) -> None:
+    """Turn the switch to a replica. The switch stands outside of the fragment that calls this, so the page is to be drawn again."""
+    st.session_state[KEY], st.session_state[OPENED] = str(i), True
 
 
 def replica_columns(shown: FleetShown) -> dict[str, list[Any]]:
@@ -60,7 +66,7 @@ def replicas(shown: FleetShown) -> None:
     def pick() -> None:
         rows = st.session_state[key].selection.rows
         if rows:
-            st.session_state[KEY] = str(rows[0])
+            open_replica(rows[0])
 
     number, share = st.column_config.NumberColumn(format="localized"), st.column_config.NumberColumn(format="%.1f %%")
     duration = st.column_config.NumberColumn(format="%.3f s")

@@ -30,6 +30,7 @@ IN_A_ROW = 16
 def draw(shown: FleetShown) -> None:
     """Draw the fleet, or the replica the switch stands at."""
     st.html(f"<style>{_css()}</style>")
+    st.session_state.pop(tables.OPENED, None)
     headline = st.container()
     chosen = _switch(shown)
     if chosen is None:
@@ -88,6 +89,8 @@ def _switch(shown: FleetShown) -> int | None:
 
 @st.fragment
 def _body(shown: FleetShown) -> None:
+    if st.session_state.pop(tables.OPENED, False):
+        st.rerun()
     card_row.draw(cards.cards(shown))
     left, right = st.columns([3, 1], gap="medium")
     with left:
