@@ -244,7 +244,7 @@ def test_scores_name_the_chosen_and_the_better_replica(shown: FleetShown) -> Non
     scores[4] = (1.0, np.nan, 2.0)
     table = broken.scores(dataclasses.replace(shown.run, decisions=d, scores=scores), 4)
     assert table["score"] == [1.0, None, 2.0]
-    assert sorted(table[""]) == ["", "held most of the prompt", "sent here"]
+    assert sorted(table[""]) == ["", "held most", "sent here"]
 
 
 @pytest.mark.parametrize("which", ["shown", "deployed"])

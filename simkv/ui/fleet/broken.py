@@ -34,7 +34,7 @@ def scores(run: FleetRun, decision: int) -> dict[str, list[Any]]:
     d, row = run.decisions[decision], run.scores[decision].astype(np.float64)
     mark = {int(d["worker"]): "sent here"}
     if d["best_worker"] >= 0 and d["best_worker"] != d["worker"]:
-        mark[int(d["best_worker"])] = "held most of the prompt"
+        mark[int(d["best_worker"])] = "held most"
     return {
         "replica": list(range(len(row))),
         "score": [v if v == v else None for v in row.tolist()],

@@ -138,7 +138,7 @@ def _scores(shown: FleetShown, decision: int) -> None:
         st.caption("This rule compares no scores.")
         return
     better = {"lower": "The lower score wins.", "higher": "The higher score wins."}.get(run.prefers, "")
-    st.dataframe(table, hide_index=True, height=235, alt="Scores of every replica for this decision")
+    st.dataframe(table, hide_index=True, height=235, placeholder="", alt="Scores of every replica for this decision")
     if better:
         st.caption(better)
 
