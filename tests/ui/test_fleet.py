@@ -98,7 +98,7 @@ def test_a_fleet_opens_with_what_routing_did() -> None:
     labels = ["Hit rate, whole run", "Lost between replicas", "Busiest replica", "TTFT p95, whole run", "Decisions against locality"]
     assert [m.label for m in app.metric] == labels
     assert any("3 × 400 blocks" in c.value for c in app.caption)
-    assert any("counter modulo the number of workers" in c.value for c in app.caption)
+    assert any("One after the other" in c.value for c in app.caption)
     assert not app.error
 
 
