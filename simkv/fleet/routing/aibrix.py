@@ -4,9 +4,9 @@ Product: AIBrix, git e3e10f9e (2026-08-22): pkg/plugins/gateway/algorithms/prefi
 pkg/utils/prefixcacheindexer/hash.go, pkg/utils/lrustore/lru_store.go.
 
 * Requests that run on a pod are those the gateway itself has sent and not seen finished. If the busiest pod has more than
-  ``imbalance_abs_count`` above the least busy, only the least busy pods are candidates. (From June 2026 on the gate stands before
-  all strategies and asks for more: ``imbalance_gate = "factor"`` wants a gap of at least ``imbalance_min_gap`` and, with three pods or
-  more, that the busiest has more than ``imbalance_factor`` × (mean of the others + 1).)
+  ``imbalance_abs_count`` above the least busy, only the least busy pods are candidates. (Later versions, from pull request 2365 on,
+  have the gate before all strategies and ask for more: ``imbalance_gate = "factor"`` wants a gap of at least ``imbalance_min_gap``
+  and, with three pods or more, that the busiest has more than ``imbalance_factor`` × (mean of the others + 1).)
 * The prompt (bytes with the default tokenizer "character") is cut into blocks of ``block_size`` bytes, each hashed with all
   before it; a shorter last one is left out. A candidate's match is the share of blocks it has from the first on, in whole percent.
 * Pods in order of match (highest first), then of running requests (fewest first), then by lot: the first whose running requests
