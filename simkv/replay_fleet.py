@@ -253,6 +253,8 @@ def _collect(run: Any, base: Settings, chosen: Sequence[Settings], traffic: int,
         notes.append(
             f"{len(run.given_up):,} requests were given up: their replica died more than {run.settings.retries} times (setting retries)."
         )
+    if run.refused:
+        notes.append(f"{len(run.refused):,} requests got an error from the router: {run.settings.router} has no answer to such a prompt.")
     unserved = [r for r in run.held if r < traffic] + [r for r in run.arrivals.left() if r < traffic]
     if unserved and not run.cancelled:
         notes.append(

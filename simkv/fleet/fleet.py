@@ -66,6 +66,7 @@ class Fleet:
         self.load = [0] * replicas.slots
         self.held: list[int] = []
         self.given_up: list[int] = []
+        self.refused: list[int] = []
         self.remarks: list[str] = []
         self.warm_of: dict[int, int] = {}
         self.slot_of_next = settings.replicas
@@ -124,6 +125,10 @@ class Fleet:
                 self.routers.kv_events(slot, batch)
         attempt = int(self.attempts[req])
         slot = self.routers.route(req, at, attempt, self.truth.cached if self.truth is not None else None)
+        if slot < 0:
+            self.refused.append(req)
+            self.arrivals.ended(req, at)
+            return
         self.send(slot, req, at, again=attempt > 0)
 
     def send(self, slot: int, req: int, at: float, *, again: bool = False) -> None:

@@ -167,13 +167,19 @@ class Routers:
         self.tell(now, req, ENDED, worker)
 
     def route(self, req: int, now: float, attempt: int, truth: Callable[[int, list[int]], npt.NDArray[np.int32]] | None) -> int:
-        """Decide, write it down, and let the tables learn. Returns the replica. ``live`` must not be empty."""
+        """Decide, write it down, and let the tables learn. ``live`` must not be empty.
+
+        Returns:
+            The replica; -1 if the router answers with an error, as the real one does.
+        """
         n = len(self.processes)
         k = 0 if n == 1 else int(self.spread.random() * n) if self.spread else self.count % n
         self.count += 1
         p = self.processes[k]
         (self.owners[0] if self.policy.shared else p).tick(now)
         decision = p.policy.decide(req, now, p.candidates)
+        if not len(decision.allowed):
+            return -1
         worker = p.draw(decision)
         held = truth(req, p.candidates.order) if truth is not None else None
         self.log.write(decision, (now, req, k, worker, attempt, int(p.inflight[worker])), held)
