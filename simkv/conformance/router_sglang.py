@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from simkv.conformance.router_steps import RouterSteps, Step
+from simkv.conformance.router_steps import RouterSteps, Step, text_units
 from simkv.errors import InputError
 from simkv.fleet.routing.policy import Candidates, Decision, PolicySettings, RoutingPolicy
 from simkv.fleet.routing.prefix_tree import TOUCH_EVERY
@@ -92,6 +92,10 @@ class SglangRouterSteps(RouterSteps):
             policy.targets = {i: t for i, step in enumerate(self.routes) if (t := _target(step)) is not None}
         return policy  # type: ignore[no-any-return]
 
+    def units(self, step: Step) -> Sequence[int]:
+        """Characters of the text that is matched: the prompt, token ids with spaces between, or the texts of all messages."""
+        return text_units(step["routing_text"] if "routing_text" in step else _routing_text(step))
+
     def key(self, step: Step) -> str | None:
         """The routing key, or for consistent_hashing a header that stays the same."""
         headers = _headers(step)
@@ -160,6 +164,16 @@ class _Refuses(RoutingPolicy):
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """Nobody."""
         return Decision([], "no tokens", scores=np.full(self.workers, np.nan))
+
+
+def _routing_text(step: Step) -> str:
+    if step.get("token_ids"):
+        return " ".join(map(str, step["token_ids"]))
+    texts = []
+    for message in step.get("body", {}).get("messages", ()):
+        content = message["content"]
+        texts += [content] if isinstance(content, str) else [part["text"] for part in content if part["type"] == "text"]
+    return " ".join(texts) if texts else str(step.get("text", ""))
 
 
 def _headers(step: Step) -> dict[str, str]:

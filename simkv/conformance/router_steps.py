@@ -211,7 +211,8 @@ class RouterSteps:
     def do_remove_worker(self, step: Step) -> None:
         """A worker leaves."""
         slot = self.slots[step["worker"]]
-        self.candidates.order = [s for s in self.candidates.order if s != slot]
+        rest = [s for s in self.candidates.order if s != slot]
+        self.candidates.order = [self.slots[name] for name in step["order"]] if "order" in step else rest
         self.policy.remove_worker(slot, self.now)
 
     def do_evict(self, step: Step) -> None:

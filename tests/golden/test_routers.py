@@ -101,6 +101,14 @@ def test_lots_that_are_none_are_found(tmp_path: Path) -> None:
     assert "draws of w0" in result.first_difference.field
 
 
+@pytest.mark.parametrize("name", ["sglang_router/ca_chat", "sglang_router/ca_no_text", "smg/ca_chat", "smg/ca_no_text"])
+def test_the_text_matched_follows_from_the_request(name: str, tmp_path: Path) -> None:
+    recording = load(name)
+    for step in routes(recording):
+        step.pop("routing_text", None)
+    assert check(tmp_path, recording).exact
+
+
 def test_errors_are_decisions_too(tmp_path: Path) -> None:
     recording = load("sglang_router/prefix_hash")
     routes(recording)[3]["worker"] = "w1"
