@@ -25,6 +25,7 @@ class Index(NamedTuple):
     rows: Any  # u8[N + 1, 1 + ceil(W / 64)]: key, then the workers that hold it
     meta: Any  # META[1]
     scratch: Any  # i8[3, 64] intervals still to look into
+    recent: Any  # i4[N + 1, P]: workers of an entry, +1, the latest first, where only P are kept; else one row without columns
 
 
 @inline
@@ -120,6 +121,34 @@ def drop_entry(ix, x):
     meta.live -= 1
 
 
+@kernel
+def keep_latest(ix, x, w):
+    """Worker ``w`` is the latest to hold an entry; the one that came first is forgotten if there are too many."""
+    latest = ix.recent[x]
+    i = 0
+    while i < latest.size - 1 and latest[i] != w + 1 and latest[i] != 0:
+        i += 1
+    lost = np.int64(latest[i]) - 1
+    if lost >= 0 and lost != w:
+        ix.rows[x, word_of(lost)] &= ~bit_of(lost)
+    while i > 0:
+        latest[i] = latest[i - 1]
+        i -= 1
+    latest[0] = w + 1
+
+
+@kernel
+def leave_latest(ix, x, w):
+    """Worker ``w`` holds the entry no more."""
+    latest, n = ix.recent[x], 0
+    for i in range(latest.size):
+        if latest[i] != w + 1:
+            latest[n] = latest[i]
+            n += 1
+    for i in range(n, latest.size):
+        latest[i] = 0
+
+
 @entry
 def apply_events(ix, w, kinds, keys, first):
     """A worker's events from ``first`` on. Returns where it stopped: the end, or where the index is full."""
@@ -134,10 +163,14 @@ def apply_events(ix, w, kinds, keys, first):
                     return i
                 x = new_entry(ix, keys[i])
             rows[x, word] |= bit
+            if ix.recent.shape[1] > 0:
+                keep_latest(ix, x, w)
         elif kind == REMOVED:
             x = find(table, rows, keys[i])
             if x != 0:
                 rows[x, word] &= ~bit
+                if ix.recent.shape[1] > 0:
+                    leave_latest(ix, x, w)
                 if is_empty(rows, x):
                     drop_entry(ix, x)
         else:
@@ -153,6 +186,8 @@ def forget_worker(ix, w):
     for x in range(1, ix.meta[0].used + 1):
         if rows[x, word] & bit != 0:
             rows[x, word] &= ~bit
+            if ix.recent.shape[1] > 0:
+                leave_latest(ix, x, w)
             if is_empty(rows, x):
                 drop_entry(ix, x)
 

@@ -35,10 +35,12 @@ class KVIndex:
     Args:
         workers: slots.
         gaps: caches may lose blocks from the middle; each block counts for itself.
+        most: workers kept per block, the latest ones; ``None``: all. With fewer than there are, blocks count for themselves.
     """
 
-    def __init__(self, workers: int, gaps: bool = False) -> None:
-        self.workers, self.gaps = workers, gaps
+    def __init__(self, workers: int, gaps: bool = False, most: int | None = None) -> None:
+        self.most = 0 if most is None or most >= workers else most
+        self.workers, self.gaps = workers, gaps or self.most > 0
         self.tree: DynamoTree | None = None
         self.active = np.zeros((workers + 63) // 64, np.uint64)
         self.state = self._make(FIRST_ENTRIES)
@@ -49,6 +51,7 @@ class KVIndex:
             rows=np.zeros((entries + 1, 1 + len(self.active)), np.uint64),
             meta=np.zeros(1, META).view(np.recarray),
             scratch=np.zeros((3, 64), np.int64),
+            recent=np.zeros((entries + 1 if self.most else 1, self.most), np.int32),
         )
 
     def __len__(self) -> int:
@@ -97,6 +100,7 @@ class KVIndex:
         old = self.state
         self.state = new = self._make(2 * len(old.rows))
         new.rows[: len(old.rows)], new.meta[:] = old.rows, old.meta
+        new.recent[: len(old.recent)] = old.recent
         refill(new, old.table)
 
 

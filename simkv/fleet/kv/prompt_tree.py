@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from simkv.engine.vllm.layout import power_of_two
 from simkv.fleet.kv.compiled import entry
-from simkv.fleet.kv.prompts import HALF, LOW, META, NODE, REQUEST, WORKER, Prompts, node_place, sweep
+from simkv.fleet.kv.prompts import HALF, LOW, META, NODE, REQUEST, WORKER, Prompts, count_believed, node_place, sweep
 from simkv.fleet.kv.request_keys import RequestKeys
 from simkv.fleet.kv.reservations import finish, leave_worker, prefilled, report_output, reserve
 
@@ -67,6 +68,10 @@ class PromptTree:
             self.state = self.state._replace(shares=np.ones(self.state.counts.shape))
         report_output(self.state, req, np.nan if share is None else share)
 
+    def count(self, req: int, now: float, out: npt.NDArray[np.int32]) -> None:
+        """Leading blocks of request ``req`` that count as cached at each worker, into ``out`` (shape ``[W]``)."""
+        believed(self.state, self.keys.state, req, now, out)
+
     def _make_room(self, blocks: int, now: float) -> None:
         sweep(self.state, now)
         s = self.state
@@ -104,3 +109,9 @@ def refill(p, table):  # type: ignore[no-untyped-def]
         if word != 0:
             x = np.int64(word & LOW)
             p.table[node_place(p, p.nodes[x].key)] = (p.nodes[x].key << HALF) | np.uint64(x)
+
+
+@entry
+def believed(p, k, req, now, out):  # type: ignore[no-untyped-def]
+    """Python's way into ``count_believed``."""
+    count_believed(p, k, req, now, out)

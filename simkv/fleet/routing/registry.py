@@ -34,6 +34,7 @@ _WHERE: dict[str, str] = {
     "production-stack-session": "production_stack_simple:ProductionStackSession",
     "production-stack-prefixaware": "production_stack_prefix:ProductionStackPrefixAware",
     "llm-d-approx-prefix": "llm_d_approx:LlmDApproxPrefix",
+    "llm-d-precise-prefix": "llm_d_precise:LlmDPrecisePrefix",
     "aibrix-prefix-cache": "aibrix:AibrixPrefixCache",
     "dynamo-kv": "dynamo_kv:DynamoKv",
 }
