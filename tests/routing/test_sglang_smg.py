@@ -179,3 +179,11 @@ def test_equal_beginnings_go_together_until_their_worker_is_full() -> None:
     assert list(full.allowed) == [next(w for w in range(4) if w != owner)]
     loads[owner] = 13
     assert list(policy.decide(0, 0.0, candidates(4, loads)).allowed) == [owner]
+
+
+def test_a_header_is_hashed_in_the_place_of_the_prompt() -> None:
+    keys: list[str | None] = ["a", "a", "b", None, None]
+    policy = make_policy("smg-prefix-hash", content_of(5, keys=keys), 4)
+    owners = [policy.decide(i, 0.0, candidates(4)).allowed[0] for i in range(5)]
+    assert owners[0] == owners[1]
+    assert len(set(owners)) > 1

@@ -1,11 +1,11 @@
 """prefix_hash of smg 1.13.0 (model_gateway/src/policies/prefix_hash.rs): equal beginnings go to the same worker, if it has room.
 
 The first prefix_token_count tokens of a prompt, or four times as many characters of its text, are hashed (XXH3) and the hash, as 16
-hexadecimal digits, looked up on the ring of ``smg-consistent-hashing``; a session key is hashed in their place. The owner gets the
-request unless its requests in flight exceed both prefix_hash_load_factor times the mean and the mean +
-prefix_hash_balance_abs_threshold, where the mean is (all + 1) / workers. Then the least loaded worker gets it, the first in candidate
-order, if it is not too loaded itself. An empty prompt goes to the least loaded. (Started with --disable-retries the router
-hands the policy no prompt at all, and everything goes to the least loaded.)
+hexadecimal digits, looked up on the ring of ``smg-consistent-hashing``; a header X-SMG-Routing-Key is hashed in their place. The
+owner gets the request unless its requests in flight exceed both prefix_hash_load_factor times the mean and the mean +
+prefix_hash_balance_abs_threshold, where the mean is (all + 1) / workers. Then the least loaded worker gets it, the first in
+candidate order, if it is not too loaded itself. An empty prompt goes to the least loaded. (Started with --disable-retries the
+router hands the policy no prompt at all, and everything goes to the least loaded.)
 
 Simulated prompts have no text; what they are is hashed in its place, which is equal in the same cases.
 """
@@ -68,7 +68,8 @@ class SmgPrefixHash(SmgConsistentHashing):
 
     def hashed(self, req: int) -> bytes:
         """What is hashed of a request."""
-        key = self.content.key(req)
+        # A chat's session is no header: only a routing key that the client sends stands for the prompt.
+        key = self.content.session[req] if self.content.session is not None else None
         if key:
             return key.encode("utf-8", "surrogatepass")
         chars = 1 if self.as_ids[req] else CHARS_PER_TOKEN
