@@ -144,9 +144,12 @@ def test_a_cut_file_ends_in_a_sentence(tmp_path: Path) -> None:
     assert "not JSON" in str(result.first_difference.got)
 
 
-@pytest.mark.skipif(not (HERE.parents[2] / "shared" / "golden" / "routers").is_dir(), reason="the shared recordings are not here")
-def test_the_shared_recordings_are_exact() -> None:
-    results = run_conformance(HERE.parents[2] / "shared" / "golden" / "routers")
-    known = [r for r in results if "unknown router" not in str(r.first_difference)]
-    assert [r.first_difference.sentence() for r in known if r.first_difference is not None] == []
-    assert len(known) >= 45
+SHARED = HERE.parents[2] / "shared" / "golden" / "routers"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared recordings are not here")
+@pytest.mark.parametrize(("product", "files"), [("sglang_router", 25), ("smg", 20)])
+def test_the_shared_recordings_are_exact(product: str, files: int) -> None:
+    results = run_conformance(SHARED / product)
+    assert [r.first_difference.sentence() for r in results if r.first_difference is not None] == []
+    assert len(results) >= files
