@@ -219,7 +219,7 @@ class Fleet:
             stop = min(stop, max(self.seen, self.replicas.earliest_turn()) + ahead)
             self.replicas.advance(stop)
             return stop
-        if not self.replicas.step_first(stop):
+        if not self.replicas.run_to_an_end(stop):
             return stop
         return min(stop, self.replicas.earliest_turn())
 

@@ -139,9 +139,9 @@ class Replicas:
         """All turns of all replicas that begin before ``stop``."""
         self.table.advance(float(np.nextafter(stop, -np.inf)) if stop < np.inf else stop)
 
-    def step_first(self, stop: float) -> bool:
-        """The one turn that begins earliest, if one begins before ``stop``."""
-        return self.table.step_first(float(np.nextafter(stop, -np.inf)) if stop < np.inf else stop) is not None
+    def run_to_an_end(self, stop: float) -> bool:
+        """Turns in order of time until one ends a request. False if none begins before ``stop``."""
+        return self.table.run_to_an_end(float(np.nextafter(stop, -np.inf)) if stop < np.inf else stop) is not None
 
     def earliest_turn(self) -> float:
         """When the next turn of any replica begins; infinity if none will."""
