@@ -55,6 +55,7 @@ class Replicas:
         self.kinds: dict[tuple[str, str], Kind] = {}
         self.kind_of: list[Kind | None] = [None] * self.slots
         self.timers: list[Any] = [None] * self.slots
+        self.gauges: list[Any] = [None] * self.slots
         self.table = ReplicaTable(self.engines)
         self.placed = np.full(len(workload), -1, np.int32)
         self.first_after = np.full(len(workload), -1, np.int64)
@@ -88,8 +89,10 @@ class Replicas:
         engine.state = engine.state._replace(reqs=kind.reqs, actions=actions[actions["at"] >= at].view(np.recarray))
         engine.counters.next_arrival = len(self.workload)
         engine.counters.next_action = 0
-        # A field of a record costs microseconds, one of its array a tenth of that; this one is needed for every request.
-        self.timers[slot] = np.asarray(engine.counters.base)["timers"], np.asarray(engine.state.queue["timer"])
+        # A field of a record costs microseconds, one of its array a tenth of that; these are needed for every request.
+        counters, s = np.asarray(engine.counters.base), engine.settings
+        self.timers[slot] = counters["timers"], np.asarray(engine.state.queue["timer"])
+        self.gauges[slot] = counters["running"], counters["wait_len"], counters["free"], int(s.num_gpu_blocks), int(s.block_size)
 
     def stop(self, slot: int, at: float) -> list[int]:
         """The process in this slot dies. Returns the requests it had, in order of arrival there; they can be sent again."""
@@ -167,21 +170,14 @@ class Replicas:
 
     def metrics(self, live: Sequence[int], now: float, out: npt.NDArray[np.void]) -> None:
         """Fill ``METRICS[slots]`` with what the live replicas' gauges say now."""
-        waiting = sum(kind.inflight.waiting_tokens(self.placed, self.slots) for kind in self.kinds.values())
+        queued = sum(kind.inflight.waiting_tokens(self.placed, self.slots) for kind in self.kinds.values())
+        tokens = np.asarray(queued).tolist()
         for slot in live:
-            engine = self.engines[slot]
-            c, s = engine.counters, engine.settings
-            usable = s.num_gpu_blocks - 1
-            used = usable - int(c.free)
-            out[slot] = (
-                now,
-                int(c.running),
-                int(c.wait_len),
-                used / usable if usable else 0.0,
-                used * s.block_size + int(np.asarray(waiting)[slot]),
-                s.num_gpu_blocks,
-                s.block_size,
-            )
+            running, waiting, free, blocks, block_size = self.gauges[slot]
+            usable = blocks - 1
+            used = usable - int(free[0])
+            usage = used / usable if usable else 0.0
+            out[slot] = (now, running[0], waiting[0], usage, used * block_size + tokens[slot], blocks, block_size)
 
     def never_started(self, slot: int) -> Any:
         """An engine for a slot whose replica never came up: it did nothing."""

@@ -19,61 +19,40 @@ host and disk tiers, shared caches, expiry of requests after an hour.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from simkv.errors import SettingsError
 from simkv.fleet.kv.dynamo_cost import COST, GIVEN, costs
 from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.prompt_tree import PromptTree
 from simkv.fleet.kv.request_keys import request_keys
 from simkv.fleet.routing.policy import LOWER, METRICS, Candidates, Decision, KVEvents, PolicySettings, RoutingPolicy
+from simkv.settings.base import setting
 
 
 @dataclass(frozen=True)
 class DynamoKvSettings(PolicySettings):
-    """Settings of KvRouterConfig by their names.
+    """Settings of KvRouterConfig by their names."""
 
-    Args:
-        block_size: tokens per block: the engine's.
-        overlap_score_credit: how much of a block a cached block saves.
-        overlap_score_credit_decay: how fast that shrinks with the backlog of prompts.
-        prefill_load_scale: weight of prompt work against blocks held.
-        overlap_score_weight: old name of prefill_load_scale; if given it is taken, and 0 also sets the credit to 0.
-        decode_active_request_weight: blocks each active request counts besides.
-        router_temperature: 0 takes the cheapest worker.
-        use_kv_events: follow the workers' KV events; else believe cached what was sent.
-        router_ttl_secs: for how long then.
-        router_track_prefill_tokens: whether prompt work counts.
-        router_track_active_blocks, router_track_output_blocks: taken and without effect, as in SelectionService 1.6.1.
-    """
-
-    block_size: int = 16
-    overlap_score_credit: float = 1.0
-    overlap_score_credit_decay: float = 0.0
-    prefill_load_scale: float = 1.0
-    overlap_score_weight: float | None = None
-    decode_active_request_weight: float = 0.0
-    router_temperature: float = 0.0
-    use_kv_events: bool = True
-    router_ttl_secs: float = 120.0
-    router_track_prefill_tokens: bool = True
-    router_track_active_blocks: bool = True
-    router_track_output_blocks: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.block_size < 1:
-            raise SettingsError("block_size", self.block_size, "tokens per block, 1 or more")
-        for name in ("overlap_score_credit", "overlap_score_credit_decay", "prefill_load_scale", "router_temperature", "router_ttl_secs"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SettingsError(name, getattr(self, name), "a number, 0 or more")
+    block_size: int = setting(16, "tokens per block: the engine's", min=1, max=65_536)
+    overlap_score_credit: float = setting(1.0, "how much of a block a cached block saves", min=0.0, max=1e9)
+    overlap_score_credit_decay: float = setting(0.0, "how fast that shrinks with the backlog of prompts", min=0.0, max=1e9)
+    prefill_load_scale: float = setting(1.0, "weight of prompt work against blocks held", min=0.0, max=1e9)
+    overlap_score_weight: float | None = setting(
+        None, "old name of prefill_load_scale; if given it is taken, and 0 also sets the credit to 0", min=0.0, max=1e9
+    )
+    decode_active_request_weight: float = setting(0.0, "blocks each active request counts besides", min=0.0, max=1e9)
+    router_temperature: float = setting(0.0, "0 takes the cheapest worker, more draws lots by cost", min=0.0, max=1e9)
+    use_kv_events: bool = setting(True, "follow the workers' KV events; else believe cached what was sent")
+    router_ttl_secs: float = setting(120.0, "for how long what was sent is believed cached", min=0.0, max=1e9)
+    router_track_prefill_tokens: bool = setting(True, "whether prompt work counts")
+    router_track_active_blocks: bool = setting(True, "taken and without effect, as in SelectionService 1.6.1")
+    router_track_output_blocks: bool = setting(False, "taken and without effect, as in SelectionService 1.6.1")
 
 
 class DynamoKv(RoutingPolicy):
-    """See the module's docstring."""
+    """The lowest cost in blocks: prompt work that is not cached, and blocks held; ties by lot."""
 
     name = "dynamo-kv"
     product = "NVIDIA Dynamo KV router (ai-dynamo-runtime 1.6.1)"
