@@ -107,7 +107,7 @@ def over_time(outcomes: Sequence[Outcome], with_hits: bool) -> None:
         if curve is hit_rate_over_time:
             f.update_yaxes(tickformat=".0%", range=[0, 1.02], title_text="hit rate", row=row, col=1)
         else:
-            f.update_yaxes(type="log", ticksuffix=" s", title_text="TTFT p95", row=row, col=1)
+            f.update_yaxes(type="log", dtick="D2", ticksuffix=" s", title_text="TTFT p95", row=row, col=1)
     f.update_xaxes(title_text="simulated time (minutes)" if seconds else "step", row=len(rows), col=1)
     height = 110 + 190 * len(rows)
     f.update_layout(
