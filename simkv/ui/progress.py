@@ -7,6 +7,9 @@ import streamlit as st
 from simkv.ui import text
 from simkv.ui.run_store import Job, store
 
+LONG_S = 4.0
+"""A fleet that has not begun by then is being compiled."""
+
 
 @st.fragment(run_every=0.4)
 def draw(digest: str) -> None:
@@ -39,7 +42,8 @@ def sentence(job: Job) -> str:
     if job.progress is None:
         if job.phase == "compiling":
             return f"Compiling the engine once on this machine, about half a minute ({job.elapsed_s:.0f} s so far). Later starts take 3 s."
-        return f"Preparing the replay ({job.elapsed_s:.0f} s)"
+        once = "; the first one with this router is compiled once on this machine" if job.config.fleet and job.elapsed_s > LONG_S else ""
+        return f"Preparing the replay ({job.elapsed_s:.0f} s{once})"
     if job.phase == "folding":
         return f"Drawing the block map ({job.elapsed_s:.0f} s)"
     if job.phase == "counting":

@@ -18,6 +18,8 @@ from simkv.workload.workload import Workload
 
 MAX_EVENTS = 60_000_000
 """Rows of event log kept for the page, 9 bytes each."""
+MAX_FLEET_EVENTS = 2 * MAX_EVENTS
+"""The same for all replicas together: a hot one may write many times its share."""
 MAX_CEILING_BLOCKS = 4_000_000
 SMALL_S = 1.5
 """A replay expected to be shorter than this starts by itself."""
@@ -57,7 +59,7 @@ def _fleet(job: Job, workload: Workload, config: Config, fleet: FleetSettings) -
     """Replay a fleet and count its ladder. A replica's block map is folded when somebody looks at it."""
     from simkv.replay_fleet import replay_fleet
 
-    run = replay_fleet(workload, config.settings, fleet, events=True, progress=job.report, max_events=MAX_EVENTS)
+    run = replay_fleet(workload, config.settings, fleet, events=True, progress=job.report, max_events=MAX_FLEET_EVENTS)
     job.phase = "counting"
     shown = FleetShown(config, run)
     _ = shown.ladder, shown.series, shown.locality, shown.summary

@@ -33,11 +33,13 @@ class FleetShown:
         config: what was asked.
         run: what came out.
         blobs: what browsers got of it, by the part of the page.
+        columns: the table of replicas, once it was made.
     """
 
     config: Config
     run: FleetRun
     blobs: dict[str, bytes] = field(default_factory=dict, repr=False)
+    columns: dict[str, list[Any]] = field(default_factory=dict, repr=False)
     _replicas: OrderedDict[int, Shown] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

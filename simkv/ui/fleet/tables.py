@@ -25,7 +25,13 @@ def open_replica(i: int) -> None:
 
 
 def replica_columns(shown: FleetShown) -> dict[str, list[Any]]:
-    """One row a replica."""
+    """One row a replica; kept."""
+    if not shown.columns:
+        shown.columns.update(_replica_columns(shown))
+    return shown.columns
+
+
+def _replica_columns(shown: FleetShown) -> dict[str, list[Any]]:
     run, x = shown.run, shown.ladder
     out: dict[str, list[Any]] = {
         name: []
