@@ -44,40 +44,29 @@ def place_of(table, key):
 
 
 @kernel
-def put(f, kind, key, time):
-    array_at(f.kinds, f.capacity, KIND)[f.tail] = kind
-    array_at(f.pending, f.capacity, KEY)[f.tail] = key
-    array_at(f.times, f.capacity, TIME)[f.tail] = time
-    f.tail += 1
-
-
-@kernel
-def block_in(f, b, key, time):
-    """A block holds this content now; the event says so if none did before."""
-    array_at(f.held, f.num_blocks, KEY)[b] = key
-    table, counts = array_at(f.table, f.slots, KEY), array_at(f.counts, f.slots, COUNT)
+def block_in(held, table, counts, b, key):
+    """A block holds this content now. Whether none did before."""
+    held[b] = key
     i = place_of(table, key)
-    if table[i] == 0:
+    first = table[i] == 0
+    if first:
         table[i] = key
         counts[i] = 0
-        put(f, STORED, key, time)
     counts[i] += 1
+    return first
 
 
 @kernel
-def block_out(f, b, time):
-    """A block holds nothing now; the event says so if no other has the content."""
-    held = array_at(f.held, f.num_blocks, KEY)
+def block_out(held, table, counts, b):
+    """A block holds nothing now. Returns its key if no other block has it, else 0."""
     key = held[b]
     if key == 0:
-        return
-    held[b] = 0
-    table, counts = array_at(f.table, f.slots, KEY), array_at(f.counts, f.slots, COUNT)
+        return key
+    held[b] = U(0)
     hole = place_of(table, key)
     counts[hole] -= 1
     if counts[hole] > 0:
-        return
-    put(f, REMOVED, key, time)
+        return U(0)
     mask = table.size - 1
     i = hole
     while True:
@@ -89,6 +78,7 @@ def block_out(f, b, time):
             table[hole], counts[hole] = table[i], counts[i]
             hole = i
     table[hole] = U(0)
+    return key
 
 
 @kernel
@@ -110,6 +100,9 @@ def read_log(f):
     rows, turns = total(f.rows), total(f.turns)
     log, blocks, keys = array_at(f.log, f.rooms, EVENT), array_at(f.log_blocks, f.rooms, BLOCK), array_at(f.log_keys, f.rooms, KEY)
     steps = array_at(f.steps, f.rooms, STEP)
+    held, table, counts = array_at(f.held, f.num_blocks, KEY), array_at(f.table, f.slots, KEY), array_at(f.counts, f.slots, COUNT)
+    kinds, pending, times = array_at(f.kinds, f.capacity, KIND), array_at(f.pending, f.capacity, KEY), array_at(f.times, f.capacity, TIME)
+    tail = np.int64(f.tail)
     time = time_of(f, steps, f.turn, turns) if rows > f.row else 0.0
     while f.row < rows:
         while f.turn + 1 < turns and f.event >= steps[f.turn + 1].first_event:
@@ -122,20 +115,28 @@ def read_log(f):
             if kind == ev.STORED:
                 if group == 0:
                     for i in range(n):
-                        block_in(f, np.int64(blocks[f.block + i]), keys[f.key + i], time)
+                        key = keys[f.key + i]
+                        if block_in(held, table, counts, blocks[f.block + i], key):
+                            kinds[tail], pending[tail], times[tail] = STORED, key, time
+                            tail += 1
                 f.key += n
             elif kind == ev.RECYCLED or kind == ev.EVICTED:
                 for i in range(n):
-                    block_out(f, np.int64(blocks[f.block + i]), time)
+                    key = block_out(held, table, counts, blocks[f.block + i])
+                    if key != 0:
+                        kinds[tail], pending[tail], times[tail] = REMOVED, key, time
+                        tail += 1
             f.block += n
         elif kind == ev.STORED_EXTRA or kind == ev.HOST_STORED:
             f.key += 1
         elif kind == ev.CLEARED:
-            array_at(f.held, f.num_blocks, KEY)[:] = U(0)
-            array_at(f.table, f.slots, KEY)[:] = U(0)
-            put(f, CLEARED, U(0), time)
+            held[:] = U(0)
+            table[:] = U(0)
+            kinds[tail], pending[tail], times[tail] = CLEARED, U(0), time
+            tail += 1
         f.event += n
         f.row += 1
+    f.tail = tail
     if f.drain:
         array_at(f.rows, 1, TOTAL)[0] = array_at(f.blocks, 1, TOTAL)[0] = array_at(f.keys, 1, TOTAL)[0] = 0
         f.row = f.block = f.key = 0
