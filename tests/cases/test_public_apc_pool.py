@@ -24,10 +24,10 @@ CASES = cases("apc")
 ELSEWHERE = {
     "P-APC-12": "test_public_tier.py",
     "P-APC-22": "test_public_tier.py",
+    "P-ROU-01": "test_public_routing.py",
 }
 NOT_HERE: dict[str, str] = {
     "P-APC-17": "speculative decoding is not modelled",
-    "P-ROU-01": "needs several replicas",
 }
 """Cases that cannot be expressed, with the reason."""
 HERE = tuple(f"P-APC-{n:02d}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 18, 19, 20, 21))

@@ -33,6 +33,7 @@ _WHERE: dict[str, str] = {
     "production-stack-roundrobin": "production_stack_simple:ProductionStackRoundRobin",
     "production-stack-session": "production_stack_simple:ProductionStackSession",
     "production-stack-prefixaware": "production_stack_prefix:ProductionStackPrefixAware",
+    "production-stack-loadaware": "production_stack_loadaware:ProductionStackLoadAware",
     "llm-d-approx-prefix": "llm_d_approx:LlmDApproxPrefix",
     "llm-d-precise-prefix": "llm_d_precise:LlmDPrecisePrefix",
     "aibrix-prefix-cache": "aibrix:AibrixPrefixCache",

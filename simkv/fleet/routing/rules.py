@@ -26,6 +26,7 @@ RULES = {
     "production-stack-roundrobin": "One after the other, counted per set of endpoints.",
     "production-stack-session": "Hash of the session on a ring of 160 points a replica; without one the lowest request rate.",
     "production-stack-prefixaware": "Longest known prefix in chunks of 128 characters; lots among those that had it. Nothing is forgotten.",
+    "production-stack-loadaware": "Share of the prompt that KV events say is cached, less beta times the load above the mean.",
     "llm-d-approx-prefix": "Weighted sum of approximate prefix match, queue and KV usage; the highest wins.",
     "llm-d-precise-prefix": "Weighted sum of the prefix that KV events say is cached, queue and KV usage; the highest wins.",
     "aibrix-prefix-cache": "Longest prefix in blocks of 4 bytes on a replica that is not too busy, else the least busy.",
