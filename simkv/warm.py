@@ -88,6 +88,8 @@ def warm_fleet() -> None:
         known = policy_class(name).Settings().to_mapping()
         few = {k: v for k, v in FORGETFUL.items() if k in known}
         replay_fleet(requests, settings, FleetSettings(replicas=2, router=name, router_settings=few, operations=(leaves,)))
+    impatient = generate("shared_system_prompt", requests=4, arrivals="closed loop", think_s=0, users=2)
+    replay_fleet(impatient, settings, FleetSettings(replicas=2))
 
 
 def everything() -> tuple[str, ...]:

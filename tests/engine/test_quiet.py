@@ -73,7 +73,7 @@ def calm_case(r: Random) -> Case:
     return Case(workload, settings, case.step_time)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(80))
 def test_as_by_half_turns(seed: int) -> None:
     case = calm_case(Random(7000 + seed))
     fast, slow = started(case), started(case)
@@ -81,21 +81,21 @@ def test_as_by_half_turns(seed: int) -> None:
     assert_same(fast, slow)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_cut_anywhere(seed: int) -> None:
     """A stretch ends at the moment asked for, with everything in its place."""
     case, r = calm_case(Random(7500 + seed)), Random(seed)
     fast, slow = started(case), started(case)
     until, why = -1.0, UNTIL
     while why == UNTIL:
-        until += r.choice([0.004, 0.03, 0.2])
+        until += r.choice([0.004, 0.03, 0.2]) * (1 if fast.config.virtual else 100)  # else until is in steps
         why = fast.advance(until)
         while slow.advance(until, pause=True) in (SCHEDULED, PROCESSED):
             pass
         assert_same(fast, slow)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_without_log_and_when_the_log_is_given_up(seed: int) -> None:
     case = calm_case(Random(7600 + seed))
     for log, most in ((False, None), (True, 30 + seed)):
