@@ -120,6 +120,13 @@ def test_one_click_to_a_replica_and_back() -> None:
     assert headline(app)
 
 
+def test_many_replicas_have_a_list_instead_of_a_row() -> None:
+    app = open_app(**{**SMALL, "replicas": "20", "replica": "17"})
+    assert app.selectbox(key="replica").value == "17"
+    app.selectbox(key="replica").set_value("fleet").run()
+    assert headline(app).startswith("20 replicas behind")
+
+
 def test_everything_is_in_the_address() -> None:
     app = open_app(**SMALL, router="random", routers="2", router_seed="5", ops=DEPLOY)
     job = next(j for j in store()._jobs.values() if j.config.fleet is not None)
@@ -317,6 +324,7 @@ def test_the_ladder_as_bars() -> None:
     assert html.count("class=rung") == 3
     assert "−27.3 points: routing" in html
     assert ladder_bars.html(ladder(374, 101, 101, 110)).count("+0.9 points") == 1
+    assert "nothing lost: routing" in ladder_bars.html(ladder(374, 374, 374, 99))
     assert "does not say" in ladder_bars.html(ladder(1, 1, 1, 1, has_content=False))
 
 

@@ -120,8 +120,8 @@ def _per_replica(found: FleetComparison, shown: Sequence[FleetShown]) -> None:
     st.caption("The busiest replica of each side first: what it computed, what it found, how long its requests waited.")
     columns = per_replica(found, shown)
     shapes: dict[str, Any] = {}
-    for side, s in zip(found.sides, shown, strict=True):
-        top = max(tables.replica_columns(s)["computed"], default=1) or 1
+    top = max(max(tables.replica_columns(s)["computed"], default=0) for s in shown) or 1
+    for side in found.sides:
         shapes[f"{side.name} hit rate"] = st.column_config.ProgressColumn(format="%.1f %%", min_value=0, max_value=100)
         shapes[f"{side.name} computed"] = st.column_config.ProgressColumn(format="compact", min_value=0, max_value=top)
         shapes[f"{side.name} TTFT p95"] = st.column_config.NumberColumn(format="%.3f s")

@@ -27,7 +27,7 @@ def html(ladder: Ladder, compact: bool = False) -> str:
         first = loss == "new content"
         lost = "" if first else f"<span class=lost style='width:{away:.2f}%'></span>"
         said = f"of {text.short_count(ladder.queries)} prompt tokens" if first else f"−{points:.1f} points: {escape(loss)}"
-        said = said.replace("−-", "+")
+        said = f"nothing lost: {escape(loss)}" if abs(points) < 0.05 and not first else said.replace("−-", "+")
         rows.append(
             f"<div class=rung title='{escape(ABOUT[loss], quote=True)}'><div class=name>{escape(name)}<b>{text.percent(rate)}</b></div>"
             f"<div class=track><span class=have style='width:{width:.2f}%'></span>{lost}</div><div class=loss>{said}</div></div>"

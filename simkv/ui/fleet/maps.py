@@ -105,11 +105,16 @@ def groups_blob(shown: FleetShown) -> bytes:
     def where(values: np.ndarray) -> np.ndarray:
         return np.where(g.requests > 0, values, np.nan).astype(float)
 
+    def high(values: np.ndarray) -> float | None:
+        """Where the colours end: what is left over behind a common stem would turn all other groups pale."""
+        own = values[~g.rest] if not g.rest.all() else values
+        return float(own.max(initial=0)) or None
+
     with np.errstate(divide="ignore", invalid="ignore"):
         share = where(g.delivered / g.ceiling)
     shows = [
-        Measure("Requests", "requests of the group that the replica served", sent, "count", "blue"),
-        Measure("Tokens found cached", "prompt tokens the engine found", where(g.delivered), "count", "blue"),
+        Measure("Requests", "requests of the group that the replica served", sent, "count", "blue", high(g.requests)),
+        Measure("Tokens found cached", "prompt tokens the engine found", where(g.delivered), "count", "blue", high(g.delivered)),
         Measure("Of what one cache would find", "tokens found ÷ tokens one endless cache would have", share, "percent", "blue", 1.0),
         Measure("Lost between replicas", "tokens that were cached on another replica only", where(g.ceiling - g.routed), "count", "orange"),
     ]

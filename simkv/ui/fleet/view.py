@@ -76,14 +76,12 @@ def _switch(shown: FleetShown) -> int | None:
     if st.session_state.get(KEY, FLEET) not in options:
         st.session_state[KEY] = FLEET
     common: dict[str, Any] = {"key": KEY, "bind": "query-params", "label_visibility": "collapsed"}
-    if len(options) <= IN_A_ROW + 1:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.text("Replica", width="content")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.text("Replica", width="content")
+        if len(options) <= IN_A_ROW + 1:
             chosen = st.segmented_control("Replica", options, default=FLEET, required=True, **common)
-    else:
-        chosen = st.selectbox(
-            "Replica", options, 0, format_func=lambda o: "fleet: all replicas" if o == FLEET else f"replica {o}", **common
-        )
+        else:
+            chosen = st.selectbox("Replica", options, 0, width=160, **common)
     return None if chosen == FLEET else int(str(chosen))
 
 

@@ -134,7 +134,7 @@ class HeatMap {
     const every = Math.ceil(13 / high);
     for (let r = 0; r < R; r += every) {
       ctx.globalAlpha = this.row >= 0 && r !== this.row ? 0.55 : 0.95;
-      ctx.fillText(this.short(ctx, meta.rows[r]), 0, r * high + high / 2);
+      ctx.fillText(this.short(ctx, meta.rows[r]), 0, Math.max(6, r * high + high / 2));
     }
     ctx.globalAlpha = 1;
     if (this.row >= 0) {
