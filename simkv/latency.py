@@ -6,10 +6,13 @@ by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Part: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 PERCENTILES = (50, 95, 99)
 LEADING = 42
@@ -27,12 +30,16 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float | None]:
 
 def weighted_percentiles(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> dict[str, float | None]:
     """The same of ``values[i]`` standing ``counts[i]`` times: equal to ``numpy.percentile`` of the written-out list."""
-    keep = counts > 0
-    values, counts = values[keep], counts[keep]
-    if not len(values):
+    return percentiles_of_parts([(values, counts)])
+
+
+def percentiles_of_parts(parts: Sequence[Part]) -> dict[str, float | None]:
+    """The same of all parts' ``(values, counts)`` together, none of which is copied as a whole."""
+    total = sum(int(counts.sum()) for _, counts in parts)
+    if not total:
         return {f"p{p}": None for p in PERCENTILES}
-    places = [(int(counts.sum()) - 1) * (p / 100) for p in PERCENTILES]
-    ranked = _ranked(values, counts, [rank for at in places for rank in (np.floor(at), np.ceil(at))])
+    places = [(total - 1) * (p / 100) for p in PERCENTILES]
+    ranked = _ranked(parts, [rank for at in places for rank in (np.floor(at), np.ceil(at))])
     out: dict[str, float | None] = {}
     for p, at, low, high in zip(PERCENTILES, places, ranked[::2], ranked[1::2], strict=True):
         part = at - np.floor(at)
@@ -41,24 +48,41 @@ def weighted_percentiles(values: npt.NDArray[np.float64], counts: npt.NDArray[np
     return out
 
 
-def _ranked(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], ranks: Sequence[float]) -> list[np.float64]:
+def _ranked(parts: Sequence[Part], ranks: Sequence[float]) -> list[np.float64]:
     """The values at these places, from 0, of the sorted, written-out list.
 
     Sorting millions of gaps takes longer than simulating them: only those that share a value's leading bits are sorted.
     """
-    leading = values.view(np.int64) >> LEADING
-    leading -= leading.min()
-    if values.min() < 0 or len(values) < FEW:  # the bits of negative numbers run the other way
-        leading[:] = 0
-    below = np.cumsum(np.bincount(leading, counts))
-    out: list[np.float64] = []
-    for rank in ranks:
-        part = np.searchsorted(below, rank, side="right")
-        alike = np.flatnonzero(leading == part)
-        alike = alike[np.argsort(values[alike], kind="stable")]
-        upto = np.cumsum(counts[alike]) + (below[part - 1] if part else 0)
-        out.append(values[alike[np.searchsorted(upto, rank, side="right")]])
-    return out
+    least = min(float(values.min()) for values, _ in _there(parts))
+    # The bits of negative numbers run the other way; few numbers are sorted sooner than told apart.
+    alike = least < 0 or sum(len(values) for values, _ in parts) < FEW
+    first = int(np.float64(least).view(np.int64) >> LEADING)
+
+    def leading(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        return np.zeros(len(values), np.int64) if alike else (values.view(np.int64) >> LEADING) - first
+
+    below: npt.NDArray[Any] = np.zeros(0)
+    for values, counts in _there(parts):
+        mine = np.bincount(leading(values), counts)
+        longer, shorter = (below, mine) if len(below) > len(mine) else (mine, below)
+        longer[: len(shorter)] += shorter
+        below = longer
+    below = np.cumsum(below)
+    wanted = np.searchsorted(below, ranks, side="right")
+    found: dict[int, Part] = {}
+    for number in np.unique(wanted).tolist():
+        chosen = [(v[same], c[same]) for v, c in _there(parts) for same in [leading(v) == number]]
+        values, counts = (np.concatenate(x) for x in zip(*chosen, strict=True))
+        order = np.argsort(values, kind="stable")
+        found[number] = values[order], np.cumsum(counts[order]) + (int(below[number - 1]) if number else 0)
+    return [found[n][0][np.searchsorted(found[n][1], rank, side="right")] for n, rank in zip(wanted.tolist(), ranks, strict=True)]
+
+
+def _there(parts: Sequence[Part]) -> Iterator[Part]:
+    for values, counts in parts:
+        keep = counts > 0
+        if keep.any():
+            yield values[keep], counts[keep]
 
 
 def inter_token_gaps(steps: npt.NDArray[np.void], gaps: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from simkv.engine.engines import default_settings, for_engine, merge, resolve_fo
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.events.fleet_log import FleetLog
-from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
+from simkv.latency import inter_token_gaps, percentiles, percentiles_of_parts
 from simkv.replay import MAX_EVENTS, REQUEST_RESULT, Progress, Run, check_memory, collect, peak_rss_mb
 from simkv.settings import Settings
 from simkv.settings.fleet import FleetSettings
@@ -101,7 +101,7 @@ class FleetRun:
             "peak_rss_mb": peak_rss_mb(),
             "queue_s": percentiles(mine["scheduled"] - mine["arrive"]) if timed else NOTHING,
             "ttft_s": percentiles(mine["first_token"] - mine["arrive"]) if timed else NOTHING,
-            "itl_s": _gaps(parts) if timed else NOTHING,
+            "itl_s": percentiles_of_parts(parts) if timed else NOTHING,
             "e2e_s": percentiles((mine["finish"] - mine["arrive"])[ended]) if timed else NOTHING,
             "per_replica": [self._of_replica(i, timed) for i in range(len(self.replicas))],
         }
@@ -128,11 +128,6 @@ class FleetRun:
     def summary(self) -> dict[str, Any]:
         """Plain figures, ready for JSON, under the names of ``Run.summary``; ``per_replica`` has those of each replica."""
         return dict(self._summary)
-
-
-def _gaps(parts: Sequence[tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]]) -> dict[str, float | None]:
-    values, counts = (np.concatenate(x) for x in zip(*parts, strict=True))
-    return weighted_percentiles(values, counts)
 
 
 def replay_fleet(

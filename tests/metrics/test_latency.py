@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, weighted_percentiles
+from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, percentiles_of_parts, weighted_percentiles
 from simkv.replay import Run
 from tests.engine.cases import draw_case, replayed
 from tests.engine.hand import VIRTUAL, request, run, shared
@@ -45,6 +46,8 @@ def test_many_values_are_not_sorted_and_yet_numpy_s(draw: str) -> None:
     written_out = np.repeat(values, counts)
     expected = {f"p{p}": float(v) for p, v in zip(PERCENTILES, np.percentile(written_out, PERCENTILES), strict=True)}
     assert weighted_percentiles(values, counts) == expected
+    cuts = [0, 10, 10, 7000, n]
+    assert percentiles_of_parts([(values[a:b], counts[a:b]) for a, b in pairwise(cuts)]) == expected
 
 
 @QUIET
