@@ -70,7 +70,7 @@ class Fleet:
         self.remarks: list[str] = []
         self.warm_of: dict[int, int] = {}
         self.slot_of_next = settings.replicas
-        self.seen = -np.inf
+        self.seen = self._fed = -np.inf
         self.cancelled = False
         self._slice = max(workload.duration_s * FIRST_SLICE, 1e-3)
         self._reported = time.perf_counter()
@@ -120,7 +120,8 @@ class Fleet:
         due = self.routers.wants_scrape(at)
         if due is not None:
             self._scrape(due)
-        if self.feed is not None:
+        if self.feed is not None and at > self._fed:
+            self._fed = at
             for slot, batch in self.feed.collect_all(self.routers.live, at):
                 self.routers.kv_events(slot, batch)
         attempt = int(self.attempts[req])

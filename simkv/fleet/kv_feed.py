@@ -39,6 +39,7 @@ class KVFeed:
         self._tables: list[tuple[Any, ...]] = [()] * n
         self._events: list[tuple[Any, ...]] = [()] * n
         self._feeds = np.zeros(n, FEED).view(np.recarray)
+        self._heads = np.asarray(self._feeds)["head"]
         self._known = np.zeros(n, np.int64)
         self._live: list[int] = []
         self._which = np.zeros(0, np.int64)
@@ -78,9 +79,8 @@ class KVFeed:
         known = self._known[self._which].tolist()
         for slot, n in zip(live, known, strict=True):
             if n:
-                f = self._feeds[slot]
-                head = int(f.head)
-                f.head = head + n
+                head = int(self._heads[slot])
+                self._heads[slot] = head + n
                 kinds, keys, _ = self._events[slot]
                 yield slot, KVEvents(kinds[head : head + n], keys[head : head + n], self._engines[slot].settings.block_size)
 

@@ -43,10 +43,12 @@ class PromptTree:
         )
         self.meta: Any = self.state.meta[0]
         self.meta.nodes = 1
+        meta = np.asarray(self.state.meta)
+        self._nodes, self._arena_at = meta["nodes"], meta["arena_at"]  # read for every request: a record's field costs ten times as much
 
     def reserve(self, req: int, worker: int, prefill: int, blocks: int, now: float, until: float) -> None:
         """Request ``req`` with ``blocks`` blocks goes to a worker, ``prefill`` tokens to compute; counts as cached there ``until`` then."""
-        if self.meta.nodes + 2 > len(self.state.nodes) or self.meta.arena_at + blocks > self.state.arena.shape[1]:
+        if self._nodes[0] + 2 > len(self.state.nodes) or self._arena_at[0] + blocks > self.state.arena.shape[1]:
             self._make_room(blocks, now)
         reserve(self.state, self.keys.state, req, worker, prefill, now, until)
 
