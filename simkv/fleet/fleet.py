@@ -136,7 +136,7 @@ class Fleet:
         """A request goes to a replica, past the routers if it is a warming one."""
         if self.arrived[req] != self.arrived[req]:
             self.arrived[req] = at
-        self.replicas.send(slot, req, at, again=again)
+        self.replicas.send(slot, req, at, again=again, since=float(self.arrived[req]))
         self.load[slot] += 1
         self.arrivals.watch(req)
 
@@ -203,7 +203,7 @@ class Fleet:
                 return False
             if self.arrivals.peek() < until:
                 return False
-            if until == np.inf and self.replicas.idle():
+            if until == np.inf and self.replicas.idle() and all(self.replicas.ended_at(req) is None for req in self.arrivals.watched):
                 break
         return True
 
@@ -222,7 +222,8 @@ class Fleet:
             return stop
         if not self.replicas.run_to_an_end(stop):
             return stop
-        return min(stop, self.replicas.earliest_turn())
+        # That turn may have brought an end whose follower comes before the next turn, or although no turn is left.
+        return min([stop, self.replicas.earliest_turn(), *(end for req in waits if (end := self.replicas.ended_at(req)) is not None)])
 
     def _scrape(self, at: float) -> None:
         self.routers.scrape(lambda out: self.replicas.metrics(self.routers.live, at, out), at)

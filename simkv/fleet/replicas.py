@@ -114,8 +114,12 @@ class Replicas:
         self.table.replace(slot, None)
         return lost
 
-    def send(self, slot: int, req: int, at: float, *, again: bool = False) -> None:
-        """Request ``req`` reaches the replica at moment ``at``; sent again, it counts as a new arrival there."""
+    def send(self, slot: int, req: int, at: float, *, again: bool = False, since: float | None = None) -> None:
+        """Request ``req`` reaches the replica at moment ``at``; sent again, it counts as a new arrival there.
+
+        Args:
+            since: when it first arrived at a router, if that was earlier: aborts before it concern nobody.
+        """
         kind = self.kind_of[slot]
         assert kind is not None
         kind.arrive[req] = at
@@ -126,12 +130,12 @@ class Replicas:
         kind.inflight.send(req)
         self.placed[req] = slot
         if req in self.aborts:
-            self._abort_later(slot, req)
+            self._abort_later(slot, req, at if since is None else since)
 
-    def _abort_later(self, slot: int, req: int) -> None:
-        engine = self.engines[slot]
-        actions = np.concatenate([np.asarray(engine.state.actions), np.zeros(len(self.aborts[req]), engine.state.actions.dtype)])
-        for k, at in enumerate(self.aborts[req], len(engine.state.actions)):
+    def _abort_later(self, slot: int, req: int, since: float) -> None:
+        engine, times = self.engines[slot], [at for at in self.aborts[req] if at >= since]
+        actions = np.concatenate([np.asarray(engine.state.actions), np.zeros(len(times), engine.state.actions.dtype)])
+        for k, at in enumerate(times, len(engine.state.actions)):
             actions[k] = (at, req, ABORT)
         done = int(engine.counters.next_action)
         actions[done:] = actions[done:][np.argsort(actions["at"][done:], kind="stable")]
