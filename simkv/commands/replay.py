@@ -114,7 +114,8 @@ def _run_fleet(args: argparse.Namespace, chosen: FleetSettings) -> int:
     settings = source.settings_for(args, workload)
     events = args.out is not None if args.events is None else args.events
     with watching() as watch:
-        result = replay_fleet(workload, settings, chosen, events=events, progress=watch)
+        # What the caches held at each decision is written to the run's folder only.
+        result = replay_fleet(workload, settings, chosen, events=events, progress=watch, truth=args.out is not None)
     ladder = ladder_of_fleet(result)
     summary = {**result.summary(), "ladder": ladder.summary(), "load_s": load_s}
     if args.out is not None:
