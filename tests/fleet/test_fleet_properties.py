@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -117,9 +118,10 @@ def run_and_check(w: Workload, engine: Settings, fleet: FleetSettings) -> FleetR
 @given(st.integers(0, 1 << 30))
 @by_chance
 def test_one_replica_is_the_replay(seed: int) -> None:
-    """Row by row, whatever the router: there is nothing to choose."""
+    """Row by row, whatever the router: nothing is left to choose. No aborts: who follows an aborted request may come a turn earlier."""
     rng = Random(seed)
     w, engine = traffic(rng), engine_of(rng)
+    w = replace(w, actions=w.actions[:0])
     fleet = run_and_check(w, engine, fleet_of(rng, replicas=1, operations=[]))
     alone, mine = replay(w, engine), fleet.replica(0)
     assert alone.log is not None
