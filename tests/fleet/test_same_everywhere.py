@@ -23,7 +23,7 @@ OPERATIONS = [
 ]
 KNOWN = {
     "dynamo-kv": "cf81e6a70c282fd5",
-    "llm-d-approx-prefix": "5bde0045bfe0ddc0",
+    "llm-d-approx-prefix": "819a55762be1b9fa",
     "power-of-two": "099a8124b198feb0",
     "production-stack-prefixaware": "53fa9cde0089786b",
     "random": "cc0df8f11282871a",
