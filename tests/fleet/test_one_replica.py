@@ -160,3 +160,18 @@ def test_a_fleet_reports_and_can_be_cancelled() -> None:
     silent = replay_fleet(workload, EngineSettings(num_gpu_blocks=20_000), FleetSettings(replicas=3))
     np.testing.assert_array_equal(whole.decisions, silent.decisions)
     np.testing.assert_array_equal(whole.requests, silent.requests)
+
+
+def test_replicas_of_different_engines_and_sizes() -> None:
+    fleet = run(
+        (Operation(kind="fail", at=30.0, replica=1, down_s=5.0),),
+        router="least-load",
+        overrides=[{"replica": 1, "engine": "sglang", "page_size": 16}, {"replica": 2, "num_gpu_blocks": 9000}],
+    )
+    assert [r.resolved.engine for r in fleet.replicas] == ["vllm", "sglang", "vllm", "vllm"]
+    assert fleet.replica(2).resolved.num_gpu_blocks == 9000
+    s = fleet.summary()
+    assert s["finished"] == 300
+    assert all(r["requests"] > 0 for r in s["per_replica"])
+    assert sum(r["hits"] for r in s["per_replica"]) == s["hits"] == sum(p.counters["hits"] for p in fleet.replicas)
+    assert (fleet.decisions["cached"] >= 0).all()
