@@ -21,6 +21,7 @@ RECORDED = {
     "vllm_offload": "n01_*",
     "sglang": "01_*",
     "sglang_more": "01_*",
+    "routers/sglang_router": "rr*",
 }
 MOST = "60"
 

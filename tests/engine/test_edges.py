@@ -60,7 +60,7 @@ def test_preempting_itself_for_ever() -> None:
     assert result.status == "stalled"
     assert result.counters["preemptions"] > 1_000
     assert result.counters["finished"] == 0
-    assert "preempts and recomputes without end" in result.notes[-1]
+    assert any("preempts and recomputes without end" in note for note in result.notes)
     assert Side(case(requests, async_scheduling=True, max_model_len=64, **config)).run(150) == "cut"
 
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import simkv.replay_fleet as module
@@ -118,18 +118,25 @@ def run_and_check(w: Workload, engine: Settings, fleet: FleetSettings) -> FleetR
 @given(st.integers(0, 1 << 30))
 @by_chance
 def test_one_replica_is_the_replay(seed: int) -> None:
-    """Row by row, whatever the router: nothing is left to choose. No aborts: who follows an aborted request may come a turn earlier."""
+    """Row by row, whatever the router: nothing is left to choose.
+
+    No aborts and no refusals: who follows such a request comes at once in a fleet, where the server in front of the engine
+    answers, and with the engine's next turn in a replay.
+    """
     rng = Random(seed)
     w, engine = traffic(rng), engine_of(rng)
     w = replace(w, actions=w.actions[:0])
     fleet = run_and_check(w, engine, fleet_of(rng, replicas=1, operations=[]))
     alone, mine = replay(w, engine), fleet.replica(0)
+    assume(not alone.counters["rejected"] or w.after is None or (w.after < 0).all())
     assert alone.log is not None
     assert mine.log is not None
     # An engine that is left alone for a moment may make a turn that finds nothing to do once more, so turns are not counted.
     for name in ("rows", "blocks", "keys"):
         same(getattr(alone.log, name), getattr(mine.log, name), name)
-    same(alone.requests, mine.requests)
+    came = alone.requests["status"] > 0  # of one whose predecessor never ended a replay says after what time it would have come
+    same(alone.requests[came], mine.requests[came])
+    assert (mine.requests["status"][~came] == 0).all()
     counted = [{**run.counters, "turns": 0} for run in (alone, mine)]
     assert (counted[0], alone.status, alone.end_time_s) == (counted[1], fleet.status, fleet.end_time_s)
 
@@ -183,16 +190,23 @@ def test_loads_of_decisions_are_those_of_the_log(seed: int) -> None:
     rng = Random(seed)
     w, settings_ = traffic(rng), fleet_of(rng, router="least-load")
     run = run_and_check(w, EngineSettings(), settings_)
+    assume(not run.counters["rejected"])  # until when the engine had a refused request is not written down
     ends = ends_of(run)
     d = run.decisions
     for k in range(len(d)):
         before = np.arange(len(d)) < k
-        there = before & (d["router"] == d["router"][k]) & (ends > d["time"][k])
-        recount = np.bincount(d["worker"][there], minlength=len(run.replicas))
-        assert d["inflight"][k] == recount[d["worker"][k]], k
+        # What is sent and ends at this very moment may or may not have been seen to end: replicas have a turn in between or not.
+        at_once = (ends == d["time"][k]) & (d["time"] == d["time"][k])
+        mine = before & (d["router"] == d["router"][k])
+        least, most = (
+            np.bincount(d["worker"][mine & there], minlength=len(run.replicas))
+            for there in (ends > d["time"][k], (ends > d["time"][k]) | at_once)
+        )
+        assert least[d["worker"][k]] <= d["inflight"][k] <= most[d["worker"][k]], k
         scored = np.flatnonzero(np.isfinite(run.scores[k]))
-        assert run.scores[k][scored].tolist() == recount[scored].tolist()
-        assert recount[scored].min() == d["inflight"][k]
+        assert (least[scored] <= run.scores[k][scored]).all()
+        assert (run.scores[k][scored] <= most[scored]).all()
+        assert run.scores[k][scored].min() == d["inflight"][k]
 
 
 def ends_of(run: FleetRun) -> npt.NDArray[np.float64]:

@@ -135,7 +135,7 @@ def test_it_evicts_only_if_told() -> None:
 def test_all_router_processes_have_one_tree() -> None:
     """The tree is an actor in Ray. Queues are still each process's own, and other routers share nothing."""
     content = Content(workload_of([[(0, 0, 20)]] * 3, []))
-    processes = Routers(content, FleetSettings(router="ray-prefix-aware", routers=3), WORKERS)
+    processes = Routers(content, FleetSettings(router="ray-prefix-aware", routers=3), WORKERS, 16)
     for w in range(WORKERS):
         processes.add(w, 0.0)
     first, _, last = processes.processes
@@ -144,5 +144,5 @@ def test_all_router_processes_have_one_tree() -> None:
     assert first.inflight is not last.inflight
     processes.remove(2, 2.0)
     assert list(first.policy.decide(1, 3.0, first.candidates).allowed) == [0, 1, 3]
-    others = Routers(content, FleetSettings(router="vllm-router-cache-aware", routers=3), WORKERS)
+    others = Routers(content, FleetSettings(router="vllm-router-cache-aware", routers=3), WORKERS, 16)
     assert len({id(p.policy) for p in others.processes}) == 3
