@@ -195,8 +195,8 @@ def test_loads_of_decisions_are_those_of_the_log(seed: int) -> None:
     d = run.decisions
     for k in range(len(d)):
         before = np.arange(len(d)) < k
-        # What is sent and ends at this very moment may or may not have been seen to end: replicas have a turn in between or not.
-        at_once = (ends == d["time"][k]) & (d["time"] == d["time"][k])
+        # What ends at this very moment may or may not have been seen to end: replicas have a turn in between or not.
+        at_once = ends == d["time"][k]
         mine = before & (d["router"] == d["router"][k])
         least, most = (
             np.bincount(d["worker"][mine & there], minlength=len(run.replicas))
