@@ -66,9 +66,9 @@ def hit_origin(run: Run) -> HitOrigin:
 
 
 def _resumed(run: Run) -> int | None:
-    if not run.resolved.enable_prefix_caching:
+    if not run.resolved.enable_prefix_caching or not run.counters["preemptions"]:
         return 0
     if run.log is None:
-        return run.counters["recompute_hits"] if run.counters["recompute_queries"] or not run.counters["preemptions"] else None
-    events = run.log.events
-    return int(events["arg"][events["kind"] & ev.KIND_MASK == ev.RESUMED].sum(dtype=np.int64))
+        return run.counters["recompute_hits"] if run.counters["recompute_queries"] else None
+    rows = run.log.rows  # packed: these rows stand by themselves
+    return int(rows["arg"][rows["kind"] & ev.KIND_MASK == ev.RESUMED].sum(dtype=np.int64))
