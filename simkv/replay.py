@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -94,16 +94,7 @@ class Run:
             "aborted": c["aborted"],
             "rejected": c["rejected"],
             "status": self.status,
-            "steps": c["turns"],
-            "scheduled_tokens": c["tokens"],
-            "queries": c["queries"],
-            "hits": c["hits"],
-            "hit_rate": c["hits"] / c["queries"] if c["queries"] and self.workload.prompts_have_content else None,
-            "preemptions": c["preemptions"],
-            "recompute_queries": c["recompute_queries"],
-            "recompute_hits": c["recompute_hits"],
-            "stored_blocks": c["stored"],
-            "removed_blocks": c["removed"],
+            **counted(c, self.workload.prompts_have_content),
             "end_time_s": self.end_time_s,
             "wall_s": self.wall_s,
             "peak_rss_mb": peak_rss_mb(),
@@ -116,6 +107,22 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Plain figures, ready for JSON. Tokens, seconds (``end_time_s`` is in steps for a workload timed in steps)."""
         return dict(self._summary)
+
+
+def counted(c: Mapping[str, int], has_content: bool) -> dict[str, Any]:
+    """A summary's figures that are counters (simkv/engine/contract.py), of one engine or summed over a fleet."""
+    return {
+        "steps": c["turns"],
+        "scheduled_tokens": c["tokens"],
+        "queries": c["queries"],
+        "hits": c["hits"],
+        "hit_rate": c["hits"] / c["queries"] if c["queries"] and has_content else None,
+        "preemptions": c["preemptions"],
+        "recompute_queries": c["recompute_queries"],
+        "recompute_hits": c["recompute_hits"],
+        "stored_blocks": c["stored"],
+        "removed_blocks": c["removed"],
+    }
 
 
 def peak_rss_mb() -> float | None:

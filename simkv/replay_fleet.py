@@ -17,7 +17,7 @@ from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.events.fleet_log import FleetLog
 from simkv.latency import inter_token_gaps, percentiles, percentiles_of_parts
-from simkv.replay import MAX_EVENTS, REQUEST_RESULT, Progress, Run, check_memory, collect, peak_rss_mb
+from simkv.replay import MAX_EVENTS, REQUEST_RESULT, Progress, Run, check_memory, collect, counted, peak_rss_mb
 from simkv.settings import Settings
 from simkv.settings.fleet import FleetSettings
 from simkv.workload.workload import Workload
@@ -74,7 +74,6 @@ class FleetRun:
         c, mine = self.counters, self.requests[: self.traffic]
         timed = any(r.step_time.kind != STEP_INDEX for r in self.replicas)
         parts = [inter_token_gaps(r.steps, r.gaps) for r in self.replicas] if timed else []
-        content = self.workload.prompts_have_content
         ended = mine["status"] == STATUS.index("finished")
         return {
             "requests": self.traffic,
@@ -86,16 +85,7 @@ class FleetRun:
             "status": self.status,
             "replicas": len(self.replicas),
             "router": self.fleet.router,
-            "steps": c["turns"],
-            "scheduled_tokens": c["tokens"],
-            "queries": c["queries"],
-            "hits": c["hits"],
-            "hit_rate": c["hits"] / c["queries"] if c["queries"] and content else None,
-            "preemptions": c["preemptions"],
-            "recompute_queries": c["recompute_queries"],
-            "recompute_hits": c["recompute_hits"],
-            "stored_blocks": c["stored"],
-            "removed_blocks": c["removed"],
+            **counted(c, self.workload.prompts_have_content),
             "end_time_s": self.end_time_s,
             "wall_s": self.wall_s,
             "peak_rss_mb": peak_rss_mb(),

@@ -46,7 +46,7 @@ class Seats:
         return (
             f"Seats exceed memory: max_num_seqs={self.max_num_seqs:,} leaves {self.tokens_per_seat:,} of {self.pool_tokens:,} tokens to"
             f" each request, and one in 20 grows to {self.request_tokens:,} or more, so running ones outgrow the pool and are computed"
-            f" again. max_num_seqs={self.safe_max_num_seqs:,} is safe."
+            f" again. max_num_seqs={self.safe_max_num_seqs:,} is safe even if they share nothing; the more they share, the more fit."
         )
 
 

@@ -40,6 +40,8 @@ COUNTERS = (
 )
 """Names every engine's counters have. Tokens: ``tokens`` computed, ``queries`` prompt tokens looked up, ``hits`` of those
 found cached; blocks (pages): ``stored``, ``removed``, ``free``, ``cached``; the rest counts requests or turns."""
+GAUGES = ("running", "wait_len", "free", "cached")
+"""Those of COUNTERS that say how things are now; the others only grow."""
 
 
 class Resolved(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import CRASHED, GROW, UNTIL
+from simkv.engine.contract import COUNTERS, CRASHED, GAUGES, GROW, UNTIL
 from simkv.errors import EngineError
 from simkv.events.layout import ABORTED, AS_NEW, CLEARED, EVENT, HOST_CLEARED
 from simkv.events.log import EventLog
@@ -16,22 +16,7 @@ from simkv.events.packed import spread
 
 LOGS = ("log", "log_blocks", "log_keys", "steps", "gaps")
 CURSORS = ("events", "logged_rows", "logged_blocks", "logged_keys", "logged_steps", "logged_gaps")
-TOTALS = (
-    "turns",
-    "tokens",
-    "finished",
-    "aborted",
-    "rejected",
-    "preemptions",
-    "stored",
-    "removed",
-    "requests",
-    "queries",
-    "hits",
-    "recompute_requests",
-    "recompute_queries",
-    "recompute_hits",
-)
+TOTALS = tuple(name for name in COUNTERS if name not in GAUGES)
 """Counters that go on over a restart, as a dashboard's ``increase()`` makes them."""
 
 
