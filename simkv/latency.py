@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from simkv.events.turns import Turns
+
 Part: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 PERCENTILES = (50, 95, 99)
@@ -85,9 +87,13 @@ def _there(parts: Sequence[Part]) -> Iterator[Part]:
             yield values[keep], counts[keep]
 
 
-def inter_token_gaps(steps: npt.NDArray[np.void], gaps: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def inter_token_gaps(turns: Turns, gaps: npt.NDArray[np.void]) -> Part:
     """``(gap in seconds, how many tokens)`` of a run (vllm:inter_token_latency_seconds)."""
-    called = steps["schedule"] >= 0
-    regular = np.diff(steps["end"][called], prepend=np.nan)
-    counts = steps["cadence"][called].astype(np.int64)
+    rows = turns.rows[turns.rows["schedule"] >= 0]
+    last = np.cumsum(rows["turns"]) - 1
+    inside = np.ones(int(rows["turns"].sum()), bool)
+    inside[last] = False
+    ends, counts = np.empty(len(inside)), np.repeat(rows["decode"].astype(np.int64), rows["turns"])
+    ends[last], ends[inside], counts[last] = rows["end"], turns.ticks["end"], rows["cadence"]
+    regular = np.diff(ends, prepend=np.nan)
     return np.concatenate([regular, gaps["gap"]]), np.concatenate([counts, np.ones(len(gaps), np.int64)])

@@ -19,6 +19,7 @@ from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.errors import SettingsError
 from simkv.events.log import EventLog
+from simkv.events.turns import Turns
 from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
 from simkv.memory import available_bytes
 from simkv.settings import Settings
@@ -61,7 +62,7 @@ class Run:
     """A finished, cancelled ("partial"), stuck ("stalled") or dead ("crashed") replay. Arrays are read-only.
 
     ``resolved`` is the engine's own ``Resolved`` (simkv/engine/contract.py).
-    ``steps``, ``gaps`` and ``log`` are in the layouts of simkv/events/layout.py; ``log`` is ``None`` when events were
+    ``turns``, ``gaps`` and ``log`` are in the layouts of simkv/events/layout.py; ``log`` is ``None`` when events were
     off or more than ``max_events`` (then ``notes`` says so).
     ``host`` has the counters of the host tier by name (simkv/engine/offload/layout.py); ``None`` without one.
     """
@@ -71,7 +72,7 @@ class Run:
     resolved: Any
     step_time: StepTime
     requests: npt.NDArray[np.void]
-    steps: npt.NDArray[np.void]
+    turns: Turns
     gaps: npt.NDArray[np.void]
     log: EventLog | None
     counters: dict[str, int]
@@ -82,12 +83,17 @@ class Run:
     notes: tuple[str, ...] = ()
     host: dict[str, int] | None = None
 
+    @property
+    def steps(self) -> npt.NDArray[np.void]:
+        """``STEP[t]``, one row per turn of the engine's loop."""
+        return self.turns.steps
+
     @cached_property
     def _summary(self) -> dict[str, Any]:
         c, r = self.counters, self.requests
         timed = self.step_time.kind != STEP_INDEX
         nothing = {"p50": None, "p95": None, "p99": None}
-        gaps, counts = inter_token_gaps(self.steps, self.gaps)
+        gaps, counts = inter_token_gaps(self.turns, self.gaps)
         return {
             "requests": len(r),
             "finished": c["finished"],
@@ -223,8 +229,8 @@ def collect(engine: Engine, settings: Settings, step_time: StepTime, status: str
     if status in ("stalled", "crashed"):
         notes.append(engine.why_stalled())
     notes.extend(engine.remarks() if hasattr(engine, "remarks") else ())
-    steps, gaps, log = engine.steps, engine.gaps, engine.event_log()
-    for array in (result, steps, gaps):
+    gaps, log = engine.gaps, engine.event_log()
+    for array in (result, gaps):
         array.setflags(write=False)
     return Run(
         workload=engine.workload,
@@ -232,7 +238,7 @@ def collect(engine: Engine, settings: Settings, step_time: StepTime, status: str
         resolved=engine.settings,
         step_time=step_time,
         requests=result,
-        steps=steps,
+        turns=engine.turns if log is None else log.turns,
         gaps=gaps,
         log=log,
         counters={name: int(c[name]) for name in COUNTERS},

@@ -73,7 +73,7 @@ class FleetRun:
     def _summary(self) -> dict[str, Any]:
         c, mine = self.counters, self.requests[: self.traffic]
         timed = any(r.step_time.kind != STEP_INDEX for r in self.replicas)
-        parts = [inter_token_gaps(r.steps, r.gaps) for r in self.replicas] if timed else []
+        parts = [inter_token_gaps(r.turns, r.gaps) for r in self.replicas] if timed else []
         ended = mine["status"] == STATUS.index("finished")
         return {
             "requests": self.traffic,
@@ -111,7 +111,7 @@ class FleetRun:
             "preemptions": c["preemptions"],
             "stored_blocks": c["stored"],
             "removed_blocks": c["removed"],
-            "busy_s": float(run.steps["duration"].sum()) if timed else None,
+            "busy_s": run.turns.busy_s if timed else None,
             "ttft_s": percentiles(ttft) if timed else NOTHING,
         }
 

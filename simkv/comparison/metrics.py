@@ -100,7 +100,7 @@ def figures(run: Run) -> dict[str, float | None]:
     if run.step_time.kind == STEP_INDEX:
         return out
     done = r["status"] == FINISHED
-    gaps, counts = inter_token_gaps(steps, run.gaps)
+    gaps, counts = inter_token_gaps(run.turns, run.gaps)
     spreads: dict[str, dict[str, float | None]] = {
         "queue": percentiles(r["scheduled"] - r["arrive"]),
         "ttft": percentiles(r["first_token"] - r["arrive"]),

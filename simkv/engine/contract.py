@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.events.log import EventLog
+from simkv.events.turns import Turns
 from simkv.settings import KVGroup
 from simkv.workload.workload import Workload
 
@@ -135,8 +136,12 @@ class Engine(Protocol):
         """Flat arrays; ``state.reqs`` has arrive, scheduled, first_token, finish, hit, preempted, status per request."""
 
     @property
+    def turns(self) -> Turns:
+        """All turns so far."""
+
+    @property
     def steps(self) -> npt.NDArray[np.void]:
-        """STEP rows so far."""
+        """STEP rows so far, one per turn."""
 
     @property
     def gaps(self) -> npt.NDArray[np.void]:

@@ -13,9 +13,10 @@ from simkv.errors import EngineError
 from simkv.events.layout import ABORTED, AS_NEW, CLEARED, EVENT, HOST_CLEARED
 from simkv.events.log import EventLog
 from simkv.events.packed import spread
+from simkv.events.turns import NO_TICKS, Turns
 
-LOGS = ("log", "log_blocks", "log_keys", "steps", "gaps")
-CURSORS = ("events", "logged_rows", "logged_blocks", "logged_keys", "logged_steps", "logged_gaps")
+LOGS = {"log": "rows", "log_blocks": "blocks", "log_keys": "keys", "steps": "steps", "ticks": "ticks", "gaps": "gaps"}
+"""Arrays of ``state`` that grow; the counter ``logged_…`` says how far each is used. Not every engine has ticks."""
 TOTALS = tuple(name for name in COUNTERS if name not in GAUGES)
 """Counters that go on over a restart, as a dashboard's ``increase()`` makes them."""
 
@@ -23,8 +24,7 @@ TOTALS = tuple(name for name in COUNTERS if name not in GAUGES)
 class Replica:
     """Base of the engines. A subclass fills ``config``, ``counters`` and ``state`` and says what its log and loop need.
 
-    ``state`` is a NamedTuple with the arrays log, log_blocks, log_keys, steps and gaps; ``counters`` has how far each is used
-    (logged_rows, logged_blocks, logged_keys, logged_steps, logged_gaps) and events.
+    ``state`` is a NamedTuple with the arrays of LOGS; ``counters`` has how far each is used, and events.
     """
 
     config: Any
@@ -81,14 +81,23 @@ class Replica:
                 log_blocks=larger(e.log_blocks, int(c.logged_blocks), blocks),
                 log_keys=larger(e.log_keys, int(c.logged_keys), keys),
             )
+        if hasattr(e, "ticks"):
+            e = e._replace(ticks=larger(e.ticks, int(c.logged_ticks), 1))
         steps = larger(e.steps, int(c.logged_steps), 1)
         self.state = e._replace(steps=steps, gaps=larger(e.gaps, int(c.logged_gaps), self.gap_room()))
 
     @property
+    def turns(self) -> Turns:
+        """All turns so far, as they stand: rows may still change."""
+        e, c = self.state, self.counters
+        rows = e.steps[: int(c.logged_steps)].view(np.ndarray)
+        ticks = e.ticks[: int(c.logged_ticks)].view(np.ndarray) if hasattr(e, "ticks") else NO_TICKS
+        return Turns(rows, ticks, int(c.events))
+
+    @property
     def steps(self) -> npt.NDArray[np.void]:
-        """STEP rows so far."""
-        found: npt.NDArray[np.void] = self.state.steps[: int(self.counters.logged_steps)].view(np.ndarray)
-        return found
+        """STEP rows so far, one per turn."""
+        return self.turns.steps
 
     @property
     def gaps(self) -> npt.NDArray[np.void]:
@@ -105,19 +114,20 @@ class Replica:
             live: requests that wait or run here; they end in the log as aborted.
         """
         old, c = self.counters, fresh.counters
-        for name in (*TOTALS, *CURSORS):
+        logs = {name: counter for name, counter in LOGS.items() if hasattr(self.state, name)}
+        for name in (*TOTALS, "events", *(f"logged_{counter}" for counter in logs.values())):
             c[name] = old[name]
         c.now = at
         c.steps = max(int(old.steps), int(np.ceil(at))) if not fresh.config.virtual else old.steps
         rows = [(req, 0, ABORTED) for req in live] + [(-1, AS_NEW, CLEARED)]
         if getattr(fresh.state, "host", None) is not None:
             rows.append((-1, 0, HOST_CLEARED))
-        arrays = {name: getattr(self.state, name) for name in LOGS}
+        arrays = {name: getattr(self.state, name) for name in logs}
         arrays["steps"] = larger(arrays["steps"], int(c.logged_steps), 1)
         step = arrays["steps"][int(c.logged_steps)]
         step.fill(0)
         step.time = step.end = at
-        step.schedule, step.first_event, step.free = -1, c.events, c.free
+        step.schedule, step.turns, step.first_event, step.free = -1, 1, c.events, c.free
         c.logged_steps += 1
         if self.config.log:
             arrays["log"] = larger(arrays["log"], int(c.logged_rows), len(rows))
@@ -136,7 +146,7 @@ class Replica:
             rows=e.log[:rows].view(np.ndarray).view(EVENT),
             blocks=e.log_blocks[:blocks],
             keys=e.log_keys[: int(self.counters.logged_keys)],
-            steps=self.steps,
+            turns=self.turns,
             header=self.log_header(),
         )
 

@@ -38,11 +38,16 @@ STEP = np.dtype(
         ("preempted", "i4"),
         ("finished", "i4"),
         ("cadence", "i4"),  # tokens whose predecessor came out of the batch before: their inter-token gap is end - end[before]
+        ("turns", "i4"),  # turns the row stands for while the table is packed (simkv/events/turns.py), else 1
     ],
     align=True,
 )
 """One row per turn of the engine's loop. With async scheduling ``end``, ``finished`` and ``cadence`` are the row's own
 batch's, although its output is processed one turn later."""
+TICK = np.dtype([("time", "f8"), ("duration", "f8"), ("end", "f8")])
+"""Between two turns that share a STEP row: when the one ended; when the other began, and how long its batch takes."""
+LAST_INDEX = (1 << 31) - 1
+"""Of a schedule() call in a STEP row; arrivals in step mode may lie beyond."""
 GAP = np.dtype([("gap", "f8"), ("step", "i4"), ("req", "i4")])
 """Inter-token gaps that are not one step long (a prefill of others in between, a preemption)."""
 

@@ -13,7 +13,7 @@ from simkv.fleet.routing.policy import KVEvents
 
 FIRST_EVENTS = 1 << 12
 COUNTERS = {"rows": "logged_rows", "blocks": "logged_blocks", "keys": "logged_keys", "turns": "logged_steps", "now": "now"}
-LOGS = {"log": "log", "log_blocks": "log_blocks", "log_keys": "log_keys", "steps": "steps"}
+LOGS = ("log", "log_blocks", "log_keys", "steps", "ticks")
 
 
 class KVFeed:
@@ -91,9 +91,10 @@ class KVFeed:
         counters = np.asarray(engine.counters.base)
         for name, field in COUNTERS.items():
             f[name] = counters[field].ctypes.data
-        for name, field in LOGS.items():
-            f[name] = getattr(e, field).ctypes.data
-        f.rooms = max(len(getattr(e, field)) for field in LOGS.values())
+        logs = [name for name in LOGS if hasattr(e, name)]
+        for name in logs:
+            f[name] = getattr(e, name).ctypes.data
+        f.rooms = max(len(getattr(e, name)) for name in logs)
         f.timed = int(engine.config.virtual)
 
     def _grow(self, slot: int, least: int) -> None:

@@ -116,7 +116,7 @@ class Side:
 
     def same_gaps(self) -> None:
         """Inter-token gaps, written out."""
-        gaps, counts = inter_token_gaps(self.engine.steps, self.engine.gaps)
+        gaps, counts = inter_token_gaps(self.engine.turns, self.engine.gaps)
         mine = np.concatenate([np.zeros(0), *(np.diff(x.token_times) for x in self.reference.requests)])
         np.testing.assert_array_equal(np.sort(mine), np.sort(np.repeat(gaps[counts > 0], counts[counts > 0])))
 

@@ -59,7 +59,7 @@ def test_percentiles_leave_out_what_is_not_there(numbers: list[float]) -> None:
 
 
 def written_out(result: Run) -> list[float]:
-    gaps, counts = inter_token_gaps(result.steps, result.gaps)
+    gaps, counts = inter_token_gaps(result.turns, result.gaps)
     assert np.isfinite(gaps[counts > 0]).all()
     return sorted(np.repeat(gaps[counts > 0], counts[counts > 0]).tolist())
 

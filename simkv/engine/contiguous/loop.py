@@ -13,7 +13,6 @@ from simkv.engine.contract import DONE, GROW, NOT_ARRIVED, PROCESSED, REJECTED, 
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, acceptable
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back, start_successors
-from simkv.engine.vllm.room import LAST_INDEX
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
 
@@ -79,6 +78,7 @@ def begin_turn(e, cfg, c):
     step = e.steps[c.logged_steps]
     step.time = clock(cfg, c)
     step.first_event = c.events
+    step.turns = 1
     step.schedule = -1
     step.duration = 0.0
     step.end = step.time
@@ -90,7 +90,7 @@ def begin_turn(e, cfg, c):
     take_actions(e, cfg, c)
     c.rows = 0
     if c.unfinished > 0:
-        step.schedule = min(c.steps, LAST_INDEX)
+        step.schedule = min(c.steps, ev.LAST_INDEX)
         schedule(e, cfg, c, step)
         c.steps += 1
         c.turns += 1

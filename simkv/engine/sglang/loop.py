@@ -19,7 +19,6 @@ from simkv.workload.workload import ABORT
 START, SCHEDULING_DONE = 0, 1
 IDLE_PASSES = 5
 """After more passes that schedule nothing, with nothing running and nothing to arrive, nothing will ever happen."""
-LAST_INDEX = (1 << 31) - 1
 
 
 @splice
@@ -97,7 +96,8 @@ def begin_turn(e, cfg, c):
     step = e.steps[c.logged_steps]
     step.time = clock(cfg, c)
     step.first_event = c.events
-    step.schedule = min(c.steps, LAST_INDEX)
+    step.turns = 1
+    step.schedule = min(c.steps, ev.LAST_INDEX)
     step.duration = 0.0
     step.end = step.time
     step.prefill = step.decode = step.admitted = step.preempted = step.finished = step.cadence = 0

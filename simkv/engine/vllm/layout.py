@@ -39,7 +39,7 @@ COUNTERS = record(
     f8="now device_free next_turn",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys"
-    " logged_steps logged_gaps need_events need_slots"
+    " logged_steps logged_ticks logged_gaps need_events need_slots"
     " free cached held junction"
     " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
     " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns",
@@ -69,7 +69,8 @@ QUEUE = record(i8="waiting skipped timer")
 """``waiting``: ring of requests (fcfs) or heap (priority); ``skipped``: passed over in this step; ``timer``: heap of chained
 requests whose predecessor has ended."""
 ROW = record(i4="req slot kind computed n sampled")
-BATCH = record(f8="start end", i8="rows turn number")
+BATCH = record(f8="start end", i8="rows turn step number")
+"""``turn``: row of ``steps``; ``step``: number of the turn, of which a row may stand for several."""
 
 NEW, RESUMED, CONTINUED = range(3)
 DENSE = -1
@@ -101,7 +102,8 @@ class Engine(NamedTuple):
     log: np.ndarray  # EVENT[L] packed rows (simkv/events/packed.py)
     log_blocks: np.ndarray  # i4[B] blocks of the runs in ``log``
     log_keys: np.ndarray  # u8[K]
-    steps: np.ndarray  # STEP[T]
+    steps: np.ndarray  # STEP[T] packed rows (simkv/events/turns.py)
+    ticks: np.ndarray  # TICK[t] of turns that share a row
     gaps: np.ndarray  # GAP[g]
     host: Any = None  # offload.layout.Host, and its connector's state: one of the next two
     native: Any = None

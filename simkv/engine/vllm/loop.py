@@ -23,7 +23,7 @@ from simkv.engine.vllm.output import abort, reject, reset_prefix_cache, update
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back
 from simkv.engine.vllm.quiet import quiet_turns
-from simkv.engine.vllm.room import LAST_INDEX, has_room
+from simkv.engine.vllm.room import has_room
 from simkv.engine.vllm.scheduler import schedule
 from simkv.events import layout as ev
 from simkv.workload.workload import ABORT
@@ -84,6 +84,7 @@ def begin_turn(e, cfg, c):
     step = e.steps[c.logged_steps]
     step.time = clock(cfg, c)
     step.first_event = c.events
+    step.turns = 1
     step.schedule = -1
     step.duration = 0.0
     step.end = step.time
@@ -96,7 +97,7 @@ def begin_turn(e, cfg, c):
     take_actions(e, cfg, c)
     scheduled = -1
     if c.unfinished > 0 or busy(e.host, e.simple):
-        step.schedule = min(c.steps, LAST_INDEX)
+        step.schedule = min(c.steps, ev.LAST_INDEX)
         duration = schedule(e, cfg, c, step)
         scheduled = c.rows
         batch = e.batches[c.batch]
@@ -105,6 +106,7 @@ def begin_turn(e, cfg, c):
         batch.end = c.device_free
         batch.rows = c.rows
         batch.turn = c.logged_steps - 1
+        batch.step = c.logged_steps - 1 + c.logged_ticks
         batch.number = c.batches
         c.batches += 1
         c.steps += 1

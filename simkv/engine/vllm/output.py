@@ -16,10 +16,10 @@ from simkv.workload.workload import RESET_CONNECTOR, RESET_RUNNING
 
 
 @inline
-def record_gap(gaps, c, turn, r, gap):
+def record_gap(gaps, c, step, r, gap):
     record = gaps[c.logged_gaps]
     record.gap = gap
-    record.step = turn
+    record.step = step
     record.req = r
     c.logged_gaps += 1
 
@@ -58,7 +58,7 @@ def drop_ended(running, slots, c):
 
 
 @kernel
-def take_stale_token(e, cfg, c, r, turn):
+def take_stale_token(e, cfg, c, r, step):
     """A token of a request that was preempted while its batch was in flight. Returns 1 if it ends the request."""
     req = e.reqs[r]
     now = clock(cfg, c)
@@ -67,7 +67,7 @@ def take_stale_token(e, cfg, c, r, turn):
         if cfg.log:
             emit(c, e.log, ev.FIRST_TOKEN, 0, r, 0)
     else:
-        record_gap(e.gaps, c, turn, r, now - req.last_token)
+        record_gap(e.gaps, c, step, r, now - req.last_token)
     req.generated += 1
     req.last_token = now
     if req.num_prompt + req.generated < min(req.num_prompt + req.num_output, cfg.max_model_len):
@@ -82,7 +82,7 @@ def update(e, cfg, c, b):
     """Process batch ``b``. Returns how many requests finished."""
     batch = e.batches[b]
     rows = e.rows[b]
-    number, turn = batch.number, batch.turn
+    number, turn, step = batch.number, batch.turn, batch.step
     copied = before_output(e.host, e, cfg, c, b)
     now = clock(cfg, c)
     done, ended_running, cadence = 0, 0, 0
@@ -99,7 +99,7 @@ def update(e, cfg, c, b):
             if req.stale > 0:
                 req.stale -= row.n
                 if row.sampled and not req.drop:
-                    done += take_stale_token(e, cfg, c, r, turn)
+                    done += take_stale_token(e, cfg, c, r, step)
                 continue
         if not row.sampled:
             continue
@@ -111,7 +111,7 @@ def update(e, cfg, c, b):
             if cfg.log:
                 emit(c, e.log, ev.FIRST_TOKEN, 0, r, 0)
         else:
-            record_gap(e.gaps, c, turn, r, now - slot.last_time)
+            record_gap(e.gaps, c, step, r, now - slot.last_time)
         slot.last_batch = number
         slot.last_time = now
         slot.num_tokens += 1

@@ -15,7 +15,7 @@ from simkv.engine.vllm.compiled import inline, kernel, splice
 from simkv.engine.vllm.layout import CONTINUED
 from simkv.engine.vllm.pool import write_row
 from simkv.engine.vllm.queue import clock, next_event
-from simkv.engine.vllm.room import LAST_INDEX, has_room
+from simkv.engine.vllm.room import has_room
 from simkv.engine.vllm.scheduler import step_duration
 from simkv.engine.vllm.slots import grow_blocks, set_quiet, store_full_blocks
 from simkv.events import layout as ev
@@ -93,7 +93,7 @@ def register_full(e, cfg, c, number):
 @inline
 def turns_with_room(e, cfg, c):
     """How many plain turns the logs can take, after ``has_room`` found room for one."""
-    room = e.steps.size - c.logged_steps
+    room = e.ticks.size - c.logged_ticks
     if cfg.log:
         rows = min(e.log.size - c.need_events - c.logged_rows, cfg.max_events - c.events)
         room = min(room, rows // c.running + 1)
@@ -101,58 +101,83 @@ def turns_with_room(e, cfg, c):
 
 
 @inline
-def write_step(step, c, time, index, events, duration):
+def goes_on(step, c, lag):
+    """Whether a plain turn can share the last row: it is like that row's last turn (simkv/events/turns.py)."""
+    if step.decode != c.running or step.running != c.running or step.prefill > 0 or step.waiting > 0 or step.finished > 0:
+        return False
+    if step.free != c.free or step.cached != c.cached or (lag == 0 and step.cadence != c.running):
+        return False
+    return step.schedule >= 0 and step.schedule + step.turns == c.steps
+
+
+@inline
+def write_step(step, c, time, duration):
     step.time = time
     step.duration = duration
-    step.end = time
-    step.first_event = events
+    step.first_event = c.events
     step.queries = step.hits = step.recompute_queries = step.recompute_hits = 0
-    step.schedule = index
-    step.prefill = step.waiting = step.admitted = step.preempted = step.finished = step.cadence = 0
+    step.schedule = min(c.steps, ev.LAST_INDEX)
+    step.prefill = step.waiting = step.admitted = step.preempted = step.finished = 0
     step.decode = step.running = c.running
     step.free = c.free
     step.cached = c.cached
-    step.stored = step.removed = 0
+    step.stored = step.removed = step.turns = 0
 
 
 @splice
-def plain_turns(e, cfg, c, lag, most, until, due, context):
+def plain_turns(e, cfg, c, lag, most, until, due, context, shares):
     """At most ``most`` turns that begin at or before ``until`` and before ``due``; the first does. Returns how many.
 
     Args:
         context: tokens that the first of them attends to, its own included.
+        shares: the first goes on in the last row of ``e.steps``; the others do anyway.
     """
     n = c.running
     now, device_free, on_device = c.now, c.device_free, e.batches[1 - c.batch].end
-    start, events, done = 0.0, c.events, 0
+    row, tick = c.logged_steps - 1, c.logged_ticks
+    ended, begun, start, done = float(e.steps[row].end), 0.0, 0.0, 0
     while done < most:
         time = now if cfg.virtual else float(c.steps + done)
         if time > until or time >= due:
             break
         duration = step_duration(cfg, 0, n, context, float(context - n) + 0.5 * n)
-        turn = c.logged_steps + done
-        write_step(e.steps[turn], c, time, min(c.steps + done, LAST_INDEX), events, duration)
         if cfg.log:
-            events += n
             for i in range(n):
                 write_row(c, e.log, ev.SCHEDULED, 0, e.slots[e.running[i]].req, 1)
         start = max(device_free, now)
         device_free = start + duration
         if lag == 0:
             on_device = device_free
+        before, begun = ended, time
         now = max(now, on_device)
         on_device = device_free
         done += 1
-        ended = e.steps[turn - lag]
-        ended.end = now if cfg.virtual else float(c.steps + done)
-        ended.cadence = n
+        ended = now if cfg.virtual else float(c.steps + done)
+        if done == 1 and not shares:
+            if lag > 0:
+                e.steps[row].end = ended
+                e.steps[row].cadence = n
+            row += 1
+            write_step(e.steps[row], c, time, duration)
+        else:
+            between = e.ticks[tick]
+            between.time = time
+            between.duration = duration
+            between.end = ended if lag > 0 else before
+            tick += 1
         context += n
-    c.now, c.device_free, c.events = now, device_free, events
+    step = e.steps[row]
+    step.turns += done
+    step.end = begun if lag > 0 else ended
+    step.cadence = 0 if lag > 0 else n
+    c.now, c.device_free = now, device_free
+    if cfg.log:
+        c.events += n * done
+    c.logged_steps, c.logged_ticks = row + 1, tick
     batch = e.batches[c.batch if done % 2 == 1 else 1 - c.batch]
     batch.start, batch.end, batch.rows = start, device_free, n
-    batch.turn, batch.number = c.logged_steps + done - 1, c.batches + done - 1
+    batch.turn, batch.step, batch.number = row, row + tick, c.batches + done - 1
     c.batch = (c.batch + done) % 2
-    c.logged_steps += done
     c.batches += done
     c.steps += done
     c.turns += done
@@ -210,18 +235,19 @@ def quiet_turns(plain, e, cfg, c, until):
     due = next_event(e.reqs, e.queue, e.actions, c)
     border, done = next_border(e, c, c.batches - 1 - lag), 0
     while done < left and clock(cfg, c) <= until and clock(cfg, c) < due and has_room(e, cfg, c):
-        turn, number, events, stored, removed = c.logged_steps, c.batches - 1 - lag, c.events, c.stored, c.removed
+        number, events, stored, removed = c.batches - 1 - lag, c.events, c.stored, c.removed
         crossing, most = border == 0, min(left - done, border, turns_with_room(e, cfg, c))
         if crossing:
             if c.free < c.running * cfg.num_groups:
                 break
             cross_border(e, cfg, c, number)
             most = 1
-        ran = plain_turns(e, cfg, c, lag, most, until, due, context)
+        shares = not crossing and goes_on(e.steps[c.logged_steps - 1], c, lag)
+        ran = plain_turns(e, cfg, c, lag, most, until, due, context, shares)
         if crossing:
             if cfg.asynchronous and cfg.caching:
                 register_full(e, cfg, c, number)
-            count_blocks(e.steps[turn], c, events, stored, removed)
+            count_blocks(e.steps[c.logged_steps - 1], c, events, stored, removed)
             border = next_border(e, c, c.batches - 1 - lag) + ran
         border -= ran
         done += ran

@@ -6,9 +6,6 @@ from simkv.engine.offload.hooks import has_slots, most_host_events, most_loads
 from simkv.engine.vllm.compiled import inline
 from simkv.engine.vllm.queue import clock
 
-LAST_INDEX = (1 << 31) - 1
-"""Of a schedule() call in a STEP row; arrivals in step mode may lie beyond."""
-
 
 @inline
 def most_events(e, cfg, c):
@@ -36,4 +33,6 @@ def has_room(e, cfg, c):
             return False
         if c.logged_keys + need > e.log_keys.size or c.events > cfg.max_events:
             return False
+    if c.logged_ticks >= e.ticks.size:
+        return False
     return c.logged_steps < e.steps.size and c.logged_gaps + 2 * cfg.max_running <= e.gaps.size

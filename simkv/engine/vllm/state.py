@@ -16,7 +16,7 @@ from simkv.engine.step_time_layout import STEP_INDEX, STEP_TIME
 from simkv.engine.vllm import layout
 from simkv.engine.vllm.chain import group_key
 from simkv.engine.vllm.keys import root_key
-from simkv.events.layout import EVENT, GAP, STEP
+from simkv.events.layout import EVENT, GAP, STEP, TICK
 from simkv.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def build(
         log_blocks=np.empty(run_blocks, np.int32),
         log_keys=np.empty(keys, np.uint64),
         steps=empty(first_steps, STEP),
+        ticks=empty(4 * first_steps, TICK),
         gaps=empty(max(FIRST_STEPS, 4 * slots), GAP),
     )
     if s.offload is not None:

@@ -8,7 +8,6 @@ from simkv.engine.contract import DONE, GROW, NOT_ARRIVED, PROCESSED, REJECTED, 
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, close_turn
 from simkv.engine.vllm.pool import emit
 from simkv.engine.vllm.queue import clock, next_event, next_request, pop_timer, push_back, start_successors
-from simkv.engine.vllm.room import LAST_INDEX
 from simkv.engine.vllm_v0.compiled import entry, inline, splice
 from simkv.engine.vllm_v0.output import abort, update
 from simkv.engine.vllm_v0.scheduler import schedule
@@ -82,6 +81,7 @@ def begin_turn(e, cfg, c):
     step = e.steps[c.logged_steps]
     step.time = step.end = clock(cfg, c)
     step.first_event = c.events
+    step.turns = 1
     step.schedule = -1
     step.duration = 0.0
     step.prefill = step.decode = step.admitted = step.preempted = step.finished = step.cadence = 0
@@ -92,7 +92,7 @@ def begin_turn(e, cfg, c):
     take_actions(e, cfg, c)
     c.in_flight = 0
     if c.unfinished > 0:
-        step.schedule = min(c.steps, LAST_INDEX)
+        step.schedule = min(c.steps, ev.LAST_INDEX)
         duration = schedule(e, cfg, c, step)
         if duration < 0.0:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.events import layout as ev
-from simkv.events.layout import EVENT, STEP
+from simkv.events.layout import EVENT, STEP, TICK
 from simkv.fleet.kv.address import array_at
 from simkv.fleet.kv.compiled import entry, inline, kernel
 from simkv.fleet.kv.index import CLEARED, REMOVED, STORED
@@ -14,10 +14,10 @@ U = np.uint64
 KEY, TIME, COUNT, KIND, BLOCK, TOTAL = (np.dtype(name) for name in ("u8", "f8", "i4", "u1", "i4", "i8"))
 
 _NUMBERS = (
-    "log log_blocks log_keys steps rooms"  # addresses of the replica's log, and how many elements may be read there
+    "log log_blocks log_keys steps ticks rooms"  # addresses of the replica's log, and how many elements may be read there
     " rows blocks keys turns now"  # addresses of its counters
     " timed drain"  # whether its clock runs in seconds; whether what was read is thrown away
-    " row block key turn event"  # how far it was read
+    " row block key turn tick event"  # how far it was read
     " held num_blocks"  # address of u8[num_blocks]: each block's key, 0 for none
     " table counts slots"  # addresses of an open addressing table: keys, and how many blocks hold them
     " kinds pending times capacity head tail"  # addresses of the events nobody has taken yet
@@ -84,7 +84,9 @@ def block_out(held, table, counts, b):
 @kernel
 def time_of(f, steps, turn, turns):
     """When the events of a turn leave the replica: with its output, or with the output before it where scheduling runs ahead."""
-    if turn + 1 < turns:
+    if f.ticks != 0 and steps[turn].turns > 1:  # the first of them, in which everything happened
+        at = array_at(f.ticks, f.rooms, TICK)[f.tick].time
+    elif turn + 1 < turns:
         at = min(steps[turn].end, steps[turn + 1].time)
     elif f.timed:
         at = array_at(f.now, 1, TIME)[0]
@@ -106,6 +108,7 @@ def read_log(f):
     time = time_of(f, steps, f.turn, turns) if rows > f.row else 0.0
     while f.row < rows:
         while f.turn + 1 < turns and f.event >= steps[f.turn + 1].first_event:
+            f.tick += steps[f.turn].turns - 1
             f.turn += 1
             time = time_of(f, steps, f.turn, turns)
         row = log[f.row]

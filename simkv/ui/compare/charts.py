@@ -48,7 +48,7 @@ def ttft(side: Side) -> tuple[F8, F8]:
 
 def inter_token(side: Side) -> tuple[F8, F8]:
     """The distribution of gaps between output tokens, over tokens."""
-    gaps, counts = inter_token_gaps(side.run.steps, side.run.gaps)
+    gaps, counts = inter_token_gaps(side.run.turns, side.run.gaps)
     return spread(gaps, counts.astype(np.float64))
 
 

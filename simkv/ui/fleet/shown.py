@@ -62,8 +62,9 @@ class FleetShown:
     def nbytes(self) -> int:
         """Memory the run holds, near enough for the store's bound."""
         runs = [self.run.replica(i) for i in range(self.replicas)]
-        arrays = [a for r in runs for a in (r.steps, r.gaps, *((r.log.rows, r.log.blocks, r.log.keys) if r.log else ()))]
-        return sum(int(a.nbytes) for a in arrays) + 2 * self.replicas * int(self.run.requests.nbytes)
+        tables = [a for r in runs for a in (r.turns.rows, r.turns.ticks, r.gaps)]
+        logs = [a for r in runs if r.log for a in (r.log.rows, r.log.blocks, r.log.keys)]
+        return sum(int(a.nbytes) for a in (*tables, *logs)) + 2 * self.replicas * int(self.run.requests.nbytes)
 
     @cached_property
     def summary(self) -> dict[str, Any]:

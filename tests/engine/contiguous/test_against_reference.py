@@ -57,7 +57,7 @@ def same(case: Case) -> None:
     assert (int(engine.counters.tokens), int(engine.counters.padding)) == (reference.tokens, reference.padding)
     assert int(engine.counters.host_used) == reference.host == 0
     assert int(engine.counters.free) == case.settings.num_gpu_blocks - 1
-    gaps, counts = inter_token_gaps(engine.steps, engine.gaps)
+    gaps, counts = inter_token_gaps(engine.turns, engine.gaps)
     if reference.timed:
         written_out = np.sort(np.repeat(gaps[counts > 0], counts[counts > 0]))
         theirs = np.sort(np.concatenate([np.zeros(0), *(np.diff(r.times) for r in reference.requests)]))
