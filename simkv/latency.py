@@ -6,7 +6,7 @@ by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,17 +55,14 @@ def _ranked(parts: Sequence[Part], ranks: Sequence[float]) -> list[np.float64]:
 
     Sorting millions of gaps takes longer than simulating them: only those that share a value's leading bits are sorted.
     """
-    least = min(float(values.min()) for values, _ in _there(parts))
+    there = [part for part in (_known(*part) for part in parts) if len(part[0])]
+    least = min(float(values.min()) for values, _ in there)
     # The bits of negative numbers run the other way; few numbers are sorted sooner than told apart.
-    alike = least < 0 or sum(len(values) for values, _ in parts) < FEW
+    alike = least < 0 or sum(len(values) for values, _ in there) < FEW
     first = int(np.float64(least).view(np.int64) >> LEADING)
-
-    def leading(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        return np.zeros(len(values), np.int64) if alike else (values.view(np.int64) >> LEADING) - first
-
     below: npt.NDArray[Any] = np.zeros(0)
-    for values, counts in _there(parts):
-        mine = np.bincount(leading(values), counts)
+    for values, counts in there:
+        mine = np.bincount(np.zeros(len(values), np.int64) if alike else (values.view(np.int64) >> LEADING) - first, counts)
         longer, shorter = (below, mine) if len(below) > len(mine) else (mine, below)
         longer[: len(shorter)] += shorter
         below = longer
@@ -73,18 +70,18 @@ def _ranked(parts: Sequence[Part], ranks: Sequence[float]) -> list[np.float64]:
     wanted = np.searchsorted(below, ranks, side="right")
     found: dict[int, Part] = {}
     for number in np.unique(wanted).tolist():
-        chosen = [(v[same], c[same]) for v, c in _there(parts) for same in [leading(v) == number]]
+        low, high = (np.array([number, number + 1], np.int64) + first << LEADING).view(np.float64)
+        chosen = there if alike else [(v[same], c[same]) for v, c in there for same in [(v >= low) & (v < high)]]
         values, counts = (np.concatenate(x) for x in zip(*chosen, strict=True))
         order = np.argsort(values, kind="stable")
         found[number] = values[order], np.cumsum(counts[order]) + (int(below[number - 1]) if number else 0)
     return [found[n][0][np.searchsorted(found[n][1], rank, side="right")] for n, rank in zip(wanted.tolist(), ranks, strict=True)]
 
 
-def _there(parts: Sequence[Part]) -> Iterator[Part]:
-    for values, counts in parts:
-        keep = counts > 0
-        if keep.any():
-            yield values[keep], counts[keep]
+def _known(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> Part:
+    """Without values that are no number, which stand 0 times."""
+    known = ~np.isnan(values)
+    return (values, counts) if known.all() else (values[known], counts[known])
 
 
 def inter_token_gaps(turns: Turns, gaps: npt.NDArray[np.void]) -> Part:
@@ -95,5 +92,4 @@ def inter_token_gaps(turns: Turns, gaps: npt.NDArray[np.void]) -> Part:
     inside[last] = False
     ends, counts = np.empty(len(inside)), np.repeat(rows["decode"].astype(np.int64), rows["turns"])
     ends[last], ends[inside], counts[last] = rows["end"], turns.ticks["end"], rows["cadence"]
-    regular = np.diff(ends, prepend=np.nan)
-    return np.concatenate([regular, gaps["gap"]]), np.concatenate([counts, np.ones(len(gaps), np.int64)])
+    return np.concatenate([np.diff(ends), gaps["gap"]]), np.concatenate([counts[1:], np.ones(len(gaps), np.int64)])

@@ -87,7 +87,7 @@ def figures(side: FleetSide) -> dict[str, float | None]:
         "lost_routing": x.rate(x.ceiling - x.routed) if known else None,
         "lost_restarts": x.rate(x.routed - x.kept) if known else None,
         "lost_engines": x.rate(x.kept - x.delivered) if known else None,
-        "prefill_tokens": sum(int(r.steps["prefill"].sum(dtype=np.int64)) for r in run.replicas),
+        "prefill_tokens": sum(int(r.turns.rows["prefill"].sum(dtype=np.int64)) for r in run.replicas),
         "against": len(side.locality.rows) if side.locality.known else None,
         "busiest": above if math.isfinite(above) else None,
         "evicted_blocks": summary["removed_blocks"],

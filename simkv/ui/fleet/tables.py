@@ -45,7 +45,8 @@ def _replica_columns(shown: FleetShown) -> dict[str, list[Any]]:
         one = run.replica(i)
         asked, found = int(x.of_queries[mine].sum()), int(x.of_delivered[mine].sum())
         known = asked and x.has_content
-        usage = Rolling(one.steps, one.requests, max(one.resolved.num_gpu_blocks - 1, 1), 1.0).mean_usage if len(one.steps) else np.nan
+        turns = one.turns.rows  # those that share a row have equal gauges and follow each other at once
+        usage = Rolling(turns, one.requests, max(one.resolved.num_gpu_blocks - 1, 1), 1.0).mean_usage if len(turns) else np.nan
         row = (
             i,
             summary["requests"],
@@ -56,7 +57,7 @@ def _replica_columns(shown: FleetShown) -> dict[str, list[Any]]:
             summary["ttft_s"]["p50"],
             summary["ttft_s"]["p95"],
             None if np.isnan(usage) else 100 * usage,
-            int(one.steps["waiting"].max()) if len(one.steps) else None,
+            int(turns["waiting"].max()) if len(turns) else None,
             summary["removed_blocks"],
             summary["preemptions"],
         )
