@@ -82,7 +82,8 @@ def test_ticks_that_do_not_belong_to_the_rows() -> None:
 
 def test_a_saved_log_has_the_same_turns(tmp_path: Path) -> None:
     run = replay(generate("multi_turn_chat", requests=20, seed=1), EngineSettings(num_gpu_blocks=4000), roofline(EngineSettings()))
-    assert run.log is not None and len(run.log.turns.ticks) > 4 * len(run.log.turns.rows)
+    assert run.log is not None
+    assert len(run.log.turns.ticks) > 4 * len(run.log.turns.rows)
     run.log.save(tmp_path)
     again = EventLog.load(tmp_path)
     for name in STEP.names or ():
