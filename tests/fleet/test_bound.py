@@ -39,7 +39,8 @@ def engines(seed: int) -> list[Any]:
 
 
 def assert_same(a: Any, b: Any) -> None:
-    for name in a.counters.dtype.names:
+    assert len(a.turns) == len(b.turns)  # single turns do not share rows
+    for name in set(a.counters.dtype.names) - {"logged_steps", "logged_ticks"}:
         assert a.counters[name] == b.counters[name], name
     assert a.free_queue().tolist() == b.free_queue().tolist()
     assert a.state.reqs.tobytes() == b.state.reqs.tobytes()

@@ -21,12 +21,14 @@ Row = tuple[int, int, int]
 KINDS = (ev.HOST_STORED, ev.HOST_REMOVED, ev.HOST_CLEARED, ev.LOAD_STARTED, ev.LOADED, ev.STORE_STARTED, ev.PREEMPTED, ev.ALLOCATED)
 
 
-def log_of(turns: list[list[Row]]) -> EventLog:
+def log_of(turns: list[list[Row]], **columns: list[int]) -> EventLog:
     """A log with the rows ``(request, arg, kind)`` of each turn; turn ``i`` lasts from ``i`` to ``i + 1`` seconds."""
     rows = [row for turn in turns for row in turn]
     steps = np.zeros(len(turns), STEP)
     steps["first_event"] = np.cumsum([0, *map(len, turns)])[:-1]
     steps["time"], steps["end"] = np.arange(len(turns)), np.arange(len(turns)) + 1
+    for name, values in columns.items():
+        steps[name] = values
     keys = np.zeros(sum(kind == ev.HOST_STORED for _, _, kind in rows), np.uint64)
     return EventLog.of_events(np.array(rows, EVENT), keys, steps, {"groups": [{"block_size": 16}]})
 
@@ -53,8 +55,8 @@ def test_by_hand() -> None:
 
 
 def test_series_are_over_windows() -> None:
-    log = log_of([[(0, 0, ev.HOST_STORED)], [(0, 2, ev.LOAD_STARTED), (0, 2, ev.LOADED)], [], [(0, 0, ev.HOST_REMOVED)]])
-    log.steps["queries"], log.steps["hits"] = [100, 100, 0, 0], [0, 60, 0, 0]
+    turns = [[(0, 0, ev.HOST_STORED)], [(0, 2, ev.LOAD_STARTED), (0, 2, ev.LOADED)], [], [(0, 0, ev.HOST_REMOVED)]]
+    log = log_of(turns, queries=[100, 100, 0, 0], hits=[0, 60, 0, 0])
     rolling = Rolling(log.steps, np.zeros(0, REQUEST_RESULT), 100, 1.0)
     found = host_series(host_history(log), rolling, 2, 16, np.array([0.0, 1.5, 3.5]))
     assert found["occupancy"].tolist() == [0.5, 0.5, 0.0]

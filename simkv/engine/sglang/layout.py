@@ -41,7 +41,8 @@ forgets new_token_ratio whenever it has nothing to do."""
 COUNTERS = _record(
     f8="now ratio total_offset current_offset next_turn",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
-    " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys logged_steps logged_gaps"
+    " recompute_requests recompute_queries recompute_hits events"
+    " logged_rows logged_blocks logged_keys logged_steps logged_ticks logged_gaps"
     " need_rows need_blocks need_keys wait_pages free cached running wait_len"
     " next_arrival next_action timers unfinished phase empty_schedules"
     " free_head free_len pending segments grouped nodes free_node clock evictable protected arena_at arena_half heap_len"
@@ -122,7 +123,8 @@ class Engine(NamedTuple):
     log: np.ndarray  # EVENT[L] packed rows (simkv/events/packed.py)
     log_blocks: np.ndarray  # i4[B] blocks of the runs in ``log``
     log_keys: np.ndarray  # u8[K]
-    steps: np.ndarray  # STEP[T]
+    steps: np.ndarray  # STEP[T] packed rows (simkv/events/turns.py)
+    ticks: np.ndarray  # TICK[t] of turns that share a row
     gaps: np.ndarray  # GAP[g]
 
 

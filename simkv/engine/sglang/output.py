@@ -27,16 +27,16 @@ def end_request(e, cfg, c, r, status):
 
 
 @inline
-def record_gap(gaps, c, turn, r, gap):
+def record_gap(gaps, c, r, gap):
     record = gaps[c.logged_gaps]
     record.gap = gap
-    record.step = turn
+    record.step = c.logged_steps - 1 + c.logged_ticks
     record.req = r
     c.logged_gaps += 1
 
 
 @splice
-def take_token(e, cfg, c, r, turn):
+def take_token(e, cfg, c, r):
     """One more token of a request. Returns 1 if it came one batch after its predecessor."""
     req = e.reqs[r]
     now = clock(cfg, c)
@@ -48,7 +48,7 @@ def take_token(e, cfg, c, r, turn):
     elif req.last_batch == c.batches - 2:
         cadence = 1
     else:
-        record_gap(e.gaps, c, turn, r, now - req.last_token)
+        record_gap(e.gaps, c, r, now - req.last_token)
     req.generated += 1
     req.last_token = now
     req.last_batch = c.batches - 1
@@ -68,7 +68,7 @@ def update(e, cfg, c):
         if req.middle_chunks > 0:
             req.middle_chunks -= 1
             continue
-        cadence += take_token(e, cfg, c, r, turn)
+        cadence += take_token(e, cfg, c, r)
         if req.generated >= req.num_output or req.to_abort:
             req.status = ABORTED if req.to_abort else FINISHED
             checkpoint(e, cfg, c, r, np.int64(req.committed))

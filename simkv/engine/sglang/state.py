@@ -19,17 +19,12 @@ from simkv.engine.sglang.content import hash_tokens
 from simkv.engine.sglang.policy import IN_BATCH_TOKENS
 from simkv.engine.step_time_layout import STEP_INDEX, STEP_TIME
 from simkv.engine.vllm.keys import mix, root_key
-from simkv.events.layout import EVENT, GAP, STEP
+from simkv.engine.vllm.state import FIRST_STEPS, MANY_TOKENS, empty
+from simkv.events.layout import EVENT, GAP, STEP, TICK
 from simkv.workload.workload import Workload
 
-FIRST_STEPS = 1 << 13
 INIT_RATIO, MIN_FACTOR, DECAY_STEPS = 0.7, 0.14, 600
 """SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR, SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS (environ.py, 0.5.23)."""
-
-
-def empty(n: int, dtype: np.dtype[Any]) -> Any:
-    """Address space for ``n`` records; pages are used as they are written."""
-    return np.empty(n, dtype).view(np.recarray)
 
 
 @entry
@@ -67,6 +62,7 @@ def build(
     c.ratio, c.chunked, c.free_slots, c.free = config[0].ratio_init, layout.NONE, s.max_running_requests, pages
     heads = _heads(workload, reqs)
     first_log, blocks, keys = _expected_log(workload, s) if log else (1, 1, 1)
+    first_steps = FIRST_STEPS * (32 if workload.num_output.sum() > MANY_TOKENS else 1)
     i4 = np.int32
     state = layout.Engine(
         nodes=layout.zeros(pages + 2, layout.NODE),
@@ -99,7 +95,8 @@ def build(
         log=empty(first_log, EVENT),
         log_blocks=np.empty(blocks, i4),
         log_keys=np.empty(keys, np.uint64),
-        steps=empty(FIRST_STEPS, STEP),
+        steps=empty(first_steps, STEP),
+        ticks=empty(4 * first_steps, TICK),
         gaps=empty(max(FIRST_STEPS, 4 * s.max_running_requests), GAP),
     )
     start(state, config[0], c)

@@ -18,6 +18,7 @@ from simkv.engine.vllm.queue import clock, next_event
 from simkv.engine.vllm.room import has_room
 from simkv.engine.vllm.scheduler import step_duration
 from simkv.engine.vllm.slots import grow_blocks, set_quiet, store_full_blocks
+from simkv.engine.vllm.stretch import goes_on, write_step
 from simkv.events import layout as ev
 
 NEVER = np.int64(1) << 62
@@ -100,30 +101,6 @@ def turns_with_room(e, cfg, c):
     return room
 
 
-@inline
-def goes_on(step, c, lag):
-    """Whether a plain turn can share the last row: it is like that row's last turn (simkv/events/turns.py)."""
-    if step.decode != c.running or step.running != c.running or step.prefill > 0 or step.waiting > 0 or step.finished > 0:
-        return False
-    if step.free != c.free or step.cached != c.cached or (lag == 0 and step.cadence != c.running):
-        return False
-    return step.schedule >= 0 and step.schedule + step.turns == c.steps
-
-
-@inline
-def write_step(step, c, time, duration):
-    step.time = time
-    step.duration = duration
-    step.first_event = c.events
-    step.queries = step.hits = step.recompute_queries = step.recompute_hits = 0
-    step.schedule = min(c.steps, ev.LAST_INDEX)
-    step.prefill = step.waiting = step.admitted = step.preempted = step.finished = 0
-    step.decode = step.running = c.running
-    step.free = c.free
-    step.cached = c.cached
-    step.stored = step.removed = step.turns = 0
-
-
 @splice
 def plain_turns(e, cfg, c, lag, most, until, due, context, shares):
     """At most ``most`` turns that begin at or before ``until`` and before ``due``; the first does. Returns how many.
@@ -158,7 +135,7 @@ def plain_turns(e, cfg, c, lag, most, until, due, context, shares):
                 e.steps[row].end = ended
                 e.steps[row].cadence = n
             row += 1
-            write_step(e.steps[row], c, time, duration)
+            write_step(e.steps[row], c, time, duration, c.events)
         else:
             between = e.ticks[tick]
             between.time = time
