@@ -140,7 +140,7 @@ class Fleet:
 
     def _came(self, req: int, at: float) -> float:
         """When the request came first; now, if it comes for the first time."""
-        first = self.arrived.item(req)
+        first: float = self.arrived.item(req)
         if first == first:
             return first
         self.arrived[req] = at
