@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core import config as numba_config
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,6 +76,14 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
 
     bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return make(cache=not config.DISABLE_JIT, nogil=True), make(inline="always"), make(**bare), make(forceinline=True, **bare)
+
+
+def record(*fields: tuple[str, str], align: bool = False) -> np.dtype[Any]:
+    """A structured type for plain arrays whose elements are records: ``array[i].field`` works interpreted as well.
+
+    Calls from Python are given such arrays; handing over a recarray takes 2 µs more.
+    """
+    return np.dtype((np.record, np.dtype(list(fields), align=align)))
 
 
 def is_warm(package: Path) -> bool:

@@ -28,6 +28,7 @@ FAILED = -1
 WORD, DOUBLE, FLAG = ir.IntType(64), ir.DoubleType(), ir.IntType(8)
 CALL = ir.FunctionType(WORD, [WORD, DOUBLE, FLAG])
 
+_types: dict[Any, tuple[Any, ...]] = {}
 _made: dict[tuple[int, Any], tuple[int, Any]] = {}
 _interpreted_replicas: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -42,7 +43,11 @@ def bind(replica: Any) -> tuple[int, npt.NDArray[np.uint64]]:
         _interpreted_replicas[id(replica)] = replica
         return 1, np.array([id(replica)], np.uint64)
     given = (replica.state, replica.config, replica.counters)
-    signature = (*(typeof(x) for x in given), types.float64, types.boolean)
+    # numba looks at every field of every array, 2 ms for a replica; replicas of one engine differ only in what is in them.
+    look = _looks(given)
+    if look not in _types:
+        _types[look] = tuple(typeof(x) for x in given)
+    signature = (*_types[look], types.float64, types.boolean)
     words: list[int] = []
     for kind, value in zip(signature[:3], given, strict=True):
         _unpack(kind, value, words)
@@ -50,6 +55,15 @@ def bind(replica: Any) -> tuple[int, npt.NDArray[np.uint64]]:
     if key not in _made:
         _made[key] = _caller(replica.loop, signature, len(words))
     return _made[key][0], np.array(words, np.uint64)
+
+
+def _looks(value: Any) -> Any:
+    """What decides a value's numba type."""
+    if isinstance(value, tuple):
+        return type(value), *(_looks(x) for x in value)
+    if isinstance(value, np.ndarray):
+        return type(value), value.dtype, value.ndim, value.flags.num
+    return type(value), getattr(value, "dtype", None)
 
 
 def _unpack(kind: Any, value: Any, words: list[int]) -> None:
@@ -71,7 +85,7 @@ def _unpack(kind: Any, value: Any, words: list[int]) -> None:
 
 def address_of(array: npt.NDArray[Any]) -> int:
     """Where the array's memory begins."""
-    return int(array.__array_interface__["data"][0])
+    return int(array.ctypes.data)
 
 
 def _caller(loop: Any, signature: tuple[Any, ...], words: int) -> tuple[int, Any]:

@@ -112,9 +112,8 @@ class Fleet:
 
     def dispatch(self, req: int, at: float) -> None:
         """A request comes to the routers; where no replica takes any it waits for one."""
-        if self.arrived[req] != self.arrived[req]:
-            self.arrived[req] = at
         if not self.routers.live:
+            self._came(req, at)
             self.held.append(req)
             return
         due = self.routers.wants_scrape(at)
@@ -124,9 +123,10 @@ class Fleet:
             self._fed = at
             for slot, batch in self.feed.collect_all(self.routers.live, at):
                 self.routers.kv_events(slot, batch)
-        attempt = int(self.attempts[req])
+        attempt = self.attempts.item(req)
         slot = self.routers.route(req, at, attempt, self.truth.cached if self.truth is not None else None)
         if slot < 0:
+            self._came(req, at)
             self.refused.append(req)
             self.arrivals.ended(req, at)
             return
@@ -134,11 +134,17 @@ class Fleet:
 
     def send(self, slot: int, req: int, at: float, *, again: bool = False) -> None:
         """A request goes to a replica, past the routers if it is a warming one."""
-        if self.arrived[req] != self.arrived[req]:
-            self.arrived[req] = at
-        self.replicas.send(slot, req, at, again=again, since=float(self.arrived[req]))
+        self.replicas.send(slot, req, at, again=again, since=self._came(req, at))
         self.load[slot] += 1
         self.arrivals.watch(req)
+
+    def _came(self, req: int, at: float) -> float:
+        """When the request came first; now, if it comes for the first time."""
+        first: float = self.arrived.item(req)
+        if first == first:
+            return first
+        self.arrived[req] = at
+        return at
 
     def start(self, slot: int, at: float) -> None:
         """A process starts in a slot; it takes no requests yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from simkv.engine.contract import FINISHED, WAITING
 entry, _, _, _ = jit.decorators(Path(__file__).parent, Path(__file__).parent.parent / "engine" / "contract.py")
 
 FIRST_TOKEN, ENDED = 0, 1
-NOTICE = np.dtype([("time", "f8"), ("req", "i4"), ("kind", "i4")])
+NOTICE = np.dtype((np.record, [("time", "f8"), ("req", "i4"), ("kind", "i4")]))
 """A router sees the first token, and the end, of each request it sent."""
 
 
@@ -70,7 +69,7 @@ class InFlight:
         self.flight = np.zeros(max(n, 1), np.int32)
         self.told = np.zeros(max(n, 1), np.bool_)
         self.counts = np.zeros(1, np.int64)
-        self.notices: Any = np.zeros(2 * max(n, 1), NOTICE).view(np.recarray)
+        self.notices = np.zeros(2 * max(n, 1), NOTICE)
 
     def send(self, req: int) -> None:
         """A request goes to a replica."""
@@ -91,7 +90,7 @@ class InFlight:
         if not found:
             return []
         rows: list[tuple[float, int, int]] = self.notices[:found].tolist()
-        rows.sort(key=lambda row: (row[0], row[1], row[2]))
+        rows.sort()
         return rows
 
     def waiting_tokens(self, placed: npt.NDArray[np.int32], workers: int) -> npt.NDArray[np.int64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -38,10 +40,10 @@ class DecisionLog:
         branch = self.branches.setdefault(decision.branch, min(len(self.branches), MOST_BRANCHES))
         cached, most, best = -1, -1, -1
         if truth is not None:
-            best = int(truth.argmax())
-            cached, most = int(truth[worker]), int(truth[best])
-            best = -1 if most < 0 else worker if cached == most else best
-        matched = decision.matched if decision.believed is None else int(decision.believed[worker])
+            held = truth.tolist()
+            cached, most = held[worker], max(held)
+            best = -1 if most < 0 else worker if cached == most else held.index(most)
+        matched = decision.matched if decision.believed is None else decision.believed[worker]
         self.rows[k] = (time, req, router, worker, branch, attempt, matched, decision.total, inflight, cached, most, best)
         if decision.scores is not None:
             self.scores[k] = decision.scores
@@ -73,7 +75,7 @@ class Process:
             return int(allowed[int(self.random.random() * len(allowed))])
         sums = list(accumulate(decision.weights))
         at = self.random.random() * sums[-1]
-        return int(next(w for w, upto in zip(allowed, sums, strict=True) if at < upto or upto == sums[-1]))
+        return int(allowed[min(bisect_right(sums, at), bisect_left(sums, sums[-1]))])
 
     def tick(self, now: float) -> None:
         """The background work that was due before ``now``."""
@@ -137,8 +139,8 @@ class Routers:
         """The moment at which metrics must be read before deciding at ``now``; ``None`` if those at hand are the latest."""
         if not self.policy.wants_metrics:
             return None
-        due = now if self.metrics_interval <= 0 else np.floor(now / self.metrics_interval) * self.metrics_interval
-        return float(due) if due > self.scraped or self.scraped == -np.inf else None
+        due = now if self.metrics_interval <= 0 else math.floor(now / self.metrics_interval) * self.metrics_interval
+        return due if due > self.scraped or self.scraped == -np.inf else None
 
     def scrape(self, read: Callable[[npt.NDArray[np.void]], None], now: float) -> None:
         """Read the metrics, for all processes."""

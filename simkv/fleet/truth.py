@@ -39,7 +39,8 @@ class Truth:
         self._engines: list[Any] = [None] * len(engines)
         self._states: list[Any] = [None] * len(engines)
         self._vllm = [False] * len(engines)
-        self._sources = np.zeros(len(engines), SOURCE).view(np.recarray)
+        self._sources = np.zeros(len(engines), SOURCE)
+        self._unknown = np.full(len(engines), UNKNOWN, np.int32)
         self._keys: list[Any] = [None] * len(engines)
         self._scratch: list[Any] = [None] * len(engines)
         self._live: list[int] = []
@@ -68,10 +69,10 @@ class Truth:
         for slot in live:
             if self._states[slot] is not self._engines[slot].state:
                 self._look(slot)
-        out = np.full(len(self._engines), UNKNOWN, np.int32)
+        out = self._unknown.copy()
         namespace = 0 if self._namespace is None else int(self._namespace[req])
         for keys, which in self._groups:
-            probe_caches(keys.state, self._sources, which, req, namespace, out)
+            probe_caches(*keys.state, self._sources, which, req, namespace, out)
         for slot in self._hybrid:
             out[slot] = self._find_hit(slot, req)
         if self._skip is not None and self._skip[req]:

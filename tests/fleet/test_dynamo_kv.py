@@ -162,7 +162,7 @@ def test_blocks_under_way_are_counted_once(steps: list[tuple[int, int, bool]]) -
             load = tree.state.workers[slot]
             assert (load.requests, load.prefill, load.units) == (len(mine), 5 * len(mine), len(set().union(*(of[r] for r in mine))))
     if not where:
-        assert (tree.state.nodes.blocks[1 : int(tree.meta.nodes)] == 0).all()
+        assert (tree.state.nodes["blocks"][1 : int(tree.meta.nodes)] == 0).all()
 
 
 def test_it_grows_and_sweeps() -> None:

@@ -1,4 +1,8 @@
-"""``entry``, ``splice``, ``kernel`` and ``inline`` for this package (see simkv/jit.py)."""
+"""``entry``, ``splice``, ``kernel`` and ``inline`` for this package (see simkv/jit.py).
+
+What is called for every request is given plain arrays one by one, and puts its tuples together inside (see
+simkv/fleet/routing/compiled.py).
+"""
 
 from pathlib import Path
 

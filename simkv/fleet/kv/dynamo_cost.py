@@ -5,31 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.fleet.kv.compiled import entry
-from simkv.fleet.kv.index import count_closed
-from simkv.fleet.kv.prompts import count_believed, count_held
-from simkv.fleet.kv.request_keys import need_keys
+from simkv.fleet.kv.prompts import Prompts, count_believed, count_held
+from simkv.fleet.kv.request_keys import Keys, need_keys
+from simkv.jit import record
 
-COST = np.dtype([(name, "f8") for name in ("credit", "decay", "scale", "request_weight", "prefill", "events")])
-"""Settings as numbers; ``prefill``: prompt tokens count; ``events``: the index follows KV events."""
-GIVEN = 2
-"""``events`` of a router whose index is elsewhere: ``overlap`` is filled beforehand."""
+COST = record(*((name, "f8") for name in ("credit", "decay", "scale", "request_weight", "prefill", "believes")))
+"""Settings as numbers; ``prefill``: prompt tokens count; ``believes``: what was sent to a worker counts as cached there for a while."""
 
 
 @entry
-def costs(index, p, k, req, order, now, settings, overlap, held, scores, best):
-    """Costs of the workers in ``order`` into ``scores``, their cached leading blocks into ``overlap``, the cheapest into ``best``.
+def costs(
+    table, nodes, counts, shares, until, arena, meta, workers, requests,
+    reqs, runs, prompt_tokens, images, cursor, keys,
+    req, order, now, settings, overlap, held, scores, best,
+):  # fmt: skip
+    """Costs of the workers in ``order`` into ``scores``, the cheapest into ``best``. Returns how many are cheapest.
 
-    Returns how many are cheapest.
+    ``overlap`` has the leading blocks that the index says each worker has; a router that ``believes`` finds them here.
     """
+    p = Prompts(table, nodes, counts, shares, until, arena, meta, workers, requests)
+    k = Keys(reqs, runs, prompt_tokens, images, cursor, keys)
     s = settings[0]
     block = k.cursor[0].block_size
     tokens = np.int64(k.reqs[req].num_prompt)
     blocks = tokens // block
     need_keys(k, req, blocks)
-    if s.events == 0:
+    if s.believes > 0:
         count_believed(p, k, req, now, overlap)
-    elif s.events != GIVEN:
-        count_closed(index, k, req, overlap)
     count_held(p, k, req, held)
     least = np.int64(1) << 62
     for i in range(order.size):

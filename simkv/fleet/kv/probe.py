@@ -13,22 +13,21 @@ from simkv.engine.vllm.layout import BLOCK
 from simkv.engine.vllm.lookup import cached_block, find_hit
 from simkv.fleet.kv.address import array_at
 from simkv.fleet.kv.compiled import entry, kernel
-from simkv.fleet.kv.request_keys import need_keys
+from simkv.fleet.kv.request_keys import Keys, need_keys
+from simkv.jit import record
 
 WORD = np.dtype(np.uint64)
 NOTHING, CHAIN, TREE = range(3)
-SOURCE = np.dtype(
-    [
-        ("key", "u8"),  # of the KV group (vLLM)
-        ("kind", "i8"),  # NOTHING: caches nothing; CHAIN: a vLLM replica with one full group; TREE: an SGLang replica
-        ("page", "i8"),  # tokens per block or page
-        ("stride", "i8"),  # keys per block
-        ("granularity", "i8"),  # hits are a multiple of so many tokens
-        ("table", "i8"),  # address and words of the hash table
-        ("table_size", "i8"),
-        ("entries", "i8"),  # address and number of the blocks or nodes
-        ("num_entries", "i8"),
-    ]
+SOURCE = record(
+    ("key", "u8"),  # of the KV group (vLLM)
+    ("kind", "i8"),  # NOTHING: caches nothing; CHAIN: a vLLM replica with one full group; TREE: an SGLang replica
+    ("page", "i8"),  # tokens per block or page
+    ("stride", "i8"),  # keys per block
+    ("granularity", "i8"),  # hits are a multiple of so many tokens
+    ("table", "i8"),  # address and words of the hash table
+    ("table_size", "i8"),
+    ("entries", "i8"),  # address and number of the blocks or nodes
+    ("num_entries", "i8"),
 )
 """Where a replica's cache lies."""
 
@@ -95,12 +94,13 @@ def cached_pages(e, source, run, namespace, most):
 
 
 @entry
-def probe_caches(k, sources, which, req, namespace, out):
+def probe_caches(reqs, runs, tokens, images, cursor, keys, sources, which, req, namespace, out):
     """Cached tokens of a prompt for each of ``sources[which]`` into ``out[which]``. The last token is always computed anew.
 
-    All of ``which`` have the keys of ``k``. Replicas often hold equally much, so each is asked for what the one before had.
+    All of ``which`` have the same keys. Replicas often hold equally much, so each is asked for what the one before had.
     """
-    x = k.reqs[req]
+    k = Keys(reqs, runs, tokens, images, cursor, keys)
+    x = reqs[req]
     guess = 1
     for i in range(which.size):
         w = which[i]

@@ -28,37 +28,37 @@ class PromptTree:
 
     def __init__(self, keys: RequestKeys, requests: int, workers: int, believes: bool) -> None:
         self.keys = keys
-        under_way = np.zeros(requests, REQUEST).view(np.recarray)
+        under_way = np.zeros(requests, REQUEST)
         under_way["worker"] = -1
         self.state = Prompts(
             table=np.zeros(power_of_two(2 * FIRST_NODES), np.uint64),
-            nodes=np.zeros(FIRST_NODES, NODE).view(np.recarray),
+            nodes=np.zeros(FIRST_NODES, NODE),
             counts=np.zeros((FIRST_NODES, workers), np.int32),
             shares=NOTHING,
             until=np.full((FIRST_NODES, workers), -np.inf) if believes else NOTHING,
             arena=np.zeros((2, FIRST_KEYS), np.uint64),
-            meta=np.zeros(1, META).view(np.recarray),
-            workers=np.zeros(workers, WORKER).view(np.recarray),
+            meta=np.zeros(1, META),
+            workers=np.zeros(workers, WORKER),
             requests=under_way,
         )
         self.meta: Any = self.state.meta[0]
         self.meta.nodes = 1
-        meta = np.asarray(self.state.meta)
-        self._nodes, self._arena_at = meta["nodes"], meta["arena_at"]  # read for every request: a record's field costs ten times as much
+        # Read for every request: a record's field costs ten times as much.
+        self._nodes, self._arena_at = self.state.meta["nodes"], self.state.meta["arena_at"]
 
     def reserve(self, req: int, worker: int, prefill: int, blocks: int, now: float, until: float) -> None:
         """Request ``req`` with ``blocks`` blocks goes to a worker, ``prefill`` tokens to compute; counts as cached there ``until`` then."""
         if self._nodes[0] + 2 > len(self.state.nodes) or self._arena_at[0] + blocks > self.state.arena.shape[1]:
             self._make_room(blocks, now)
-        reserve(self.state, self.keys.state, req, worker, prefill, now, until)
+        reserve(*self.state, *self.keys.state, req, worker, prefill, now, until)
 
     def prefilled(self, req: int) -> None:
         """The prompt is computed."""
-        prefilled(self.state, req)
+        prefilled(self.state.workers, self.state.requests, req)
 
     def finish(self, req: int, now: float) -> None:
         """The request is over; nothing happens if that is known."""
-        finish(self.state, req, now)
+        finish(*self.state, req, now)
 
     def leave(self, worker: int, now: float) -> None:
         """A worker left, and everything under way there."""
@@ -99,7 +99,7 @@ class PromptTree:
 
 def larger(array: Any, n: int, fill: float) -> Any:
     """The array with ``n`` rows, new ones filled."""
-    out = np.full((n, *array.shape[1:]), fill, array.dtype) if array.dtype.names is None else np.zeros(n, array.dtype).view(np.recarray)
+    out = np.full((n, *array.shape[1:]), fill, array.dtype) if array.dtype.names is None else np.zeros(n, array.dtype)
     out[: len(array)] = array
     return out
 

@@ -12,22 +12,23 @@ import numpy as np
 
 from simkv.fleet.kv.compiled import entry, inline, kernel
 from simkv.fleet.kv.request_keys import blocks_of, need_keys
+from simkv.jit import record
 
 U = np.uint64
 HALF, LOW = U(32), U(0xFFFF_FFFF)
-NODE = np.dtype([("key", "u8"), ("at", "i8"), ("blocks", "i4"), ("parent", "i4"), ("children", "i4"), ("requests", "i4")], align=True)
+NODE = record(("key", "u8"), ("at", "i8"), ("blocks", "i4"), ("parent", "i4"), ("children", "i4"), ("requests", "i4"), align=True)
 """``at``: where its keys begin in the arena; ``requests``: requests of all workers whose prompts go through it. Node 0 is the root."""
-META = np.dtype([("nodes", "i8"), ("free", "i8"), ("arena_at", "i8"), ("half", "i8")])
+META = record(("nodes", "i8"), ("free", "i8"), ("arena_at", "i8"), ("half", "i8"))
 """``nodes``: nodes ever taken, the root too; ``free``: first one given back, chained by their parents."""
-WORKER = np.dtype([("units", "f8"), ("prefill", "i8"), ("requests", "i8")])
+WORKER = record(("units", "f8"), ("prefill", "i8"), ("requests", "i8"))
 """Load of a worker: blocks its requests hold (not all count in full, see ``shares``), prompt tokens not yet computed, requests."""
-REQUEST = np.dtype([("output", "f8"), ("prefill", "i8"), ("tail", "i4"), ("worker", "i4"), ("outputs", "i4")], align=True)
+REQUEST = record(("output", "f8"), ("prefill", "i8"), ("tail", "i4"), ("worker", "i4"), ("outputs", "i4"), align=True)
 """A request under way: where its prompt ends in the tree, its worker (-1: it is not), prompt tokens not yet computed, blocks of
 output it has reported, and what these count."""
 
 
 class Prompts(NamedTuple):
-    """N nodes, W workers, n requests."""
+    """N nodes, W workers, n requests. Entries that are called for every request take ``*prompts`` (see compiled.py)."""
 
     table: Any  # u8[2^k] open addressing: lower half of a first key, then the node
     nodes: Any  # NODE[N]

@@ -14,16 +14,17 @@ import numpy.typing as npt
 
 from simkv.engine.vllm.keys import next_keys, root_key
 from simkv.fleet.kv.compiled import entry, kernel
+from simkv.jit import record
 from simkv.workload.workload import Workload
 
-KEYED = np.dtype([("root", "u8"), ("first_run", "i8"), ("first_image", "i8"), ("num_images", "i4"), ("num_prompt", "i4")], align=True)
+KEYED = record(("root", "u8"), ("first_run", "i8"), ("first_image", "i8"), ("num_images", "i4"), ("num_prompt", "i4"), align=True)
 """What ``next_keys`` reads of a request."""
-CURSOR = np.dtype([("key", "u8"), ("req", "i8"), ("done", "i8"), ("run", "i8"), ("at", "i8"), ("block_size", "i8")])
+CURSOR = record(("key", "u8"), ("req", "i8"), ("done", "i8"), ("run", "i8"), ("at", "i8"), ("block_size", "i8"))
 """How far the keys of request ``req`` are computed, and where its next block begins."""
 
 
 class Keys(NamedTuple):
-    """Keys of one request at a time. n requests, B blocks of the longest prompt."""
+    """Keys of one request at a time. n requests, B blocks of the longest prompt. Entries take ``*keys`` (see compiled.py)."""
 
     reqs: Any  # KEYED[n]
     runs: Any  # RUN[m]
@@ -52,8 +53,9 @@ def need_keys(k, req, upto):  # type: ignore[no-untyped-def]
 
 
 @entry
-def all_keys(k, req):  # type: ignore[no-untyped-def]
+def all_keys(reqs, runs, tokens, images, cursor, keys, req):  # type: ignore[no-untyped-def]
     """All keys of a request's prompt; returns how many there are."""
+    k = Keys(reqs, runs, tokens, images, cursor, keys)
     n = blocks_of(k, req)
     need_keys(k, req, n)
     return n
@@ -69,21 +71,21 @@ class RequestKeys:
     """
 
     def __init__(self, workload: Workload, block_size: int, lora_path: bool = True) -> None:
-        cursor = np.zeros(1, CURSOR).view(np.recarray)
+        cursor = np.zeros(1, CURSOR)
         cursor[0].req, cursor[0].block_size = -1, block_size
         self.block_size = block_size
         self.state = Keys(
             reqs=_keyed(workload, lora_path),
-            runs=workload.runs.view(np.recarray),
+            runs=np.asarray(workload.runs.view(np.recarray)),
             tokens=workload.tokens,
-            images=workload.images.view(np.recarray),
+            images=np.asarray(workload.images.view(np.recarray)),
             cursor=cursor,
             keys=np.zeros(int(workload.num_prompt.max(initial=0)) // block_size + 1, np.uint64),
         )
 
     def of(self, i: int) -> npt.NDArray[np.uint64]:
         """Keys of the full blocks of request ``i``'s prompt, shape ``[num_prompt // block_size]``; overwritten by the next request."""
-        keys: npt.NDArray[np.uint64] = self.state.keys[: all_keys(self.state, i)]
+        keys: npt.NDArray[np.uint64] = self.state.keys[: all_keys(*self.state, i)]
         return keys
 
 
@@ -114,4 +116,4 @@ def _keyed(w: Workload, lora_path: bool) -> Any:
         salts = [-1] * len(w) if w.salt is None else w.salt.tolist()
         loras = [-1] * len(w) if w.lora is None else w.lora.tolist()
         reqs["root"] = [root(*pair) for pair in zip(salts, loras, strict=True)]
-    return reqs.view(np.recarray)
+    return reqs

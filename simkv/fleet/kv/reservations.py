@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.fleet.kv.compiled import entry, kernel
-from simkv.fleet.kv.prompts import descend, drop_unused
-from simkv.fleet.kv.request_keys import blocks_of, need_keys
+from simkv.fleet.kv.prompts import Prompts, descend, drop_unused
+from simkv.fleet.kv.request_keys import Keys, blocks_of, need_keys
 
 
 @kernel
@@ -40,11 +40,17 @@ def release(p, req, now):
 
 
 @entry
-def reserve(p, k, req, w, prefill, now, until):
-    """A request goes to a worker, with ``prefill`` tokens to compute; its prompt counts as cached there ``until`` then.
+def reserve(
+    table, nodes, counts, shares, until, arena, meta, workers, requests,
+    reqs, runs, tokens, images, cursor, keys,
+    req, w, prefill, now, expires,
+):  # fmt: skip
+    """A request goes to a worker, with ``prefill`` tokens to compute; its prompt counts as cached there until it ``expires``.
 
     The caller has seen to it that there is room for two nodes and the prompt's keys.
     """
+    p = Prompts(table, nodes, counts, shares, until, arena, meta, workers, requests)
+    k = Keys(reqs, runs, tokens, images, cursor, keys)
     release(p, req, now)
     n = blocks_of(k, req)
     need_keys(k, req, n)
@@ -60,23 +66,23 @@ def reserve(p, k, req, w, prefill, now, until):
         if p.counts[x, w] == 1:
             worker.units += p.nodes[x].blocks
         if len(p.until) > 1:
-            p.until[x, w] = until
+            p.until[x, w] = expires
         x = np.int64(p.nodes[x].parent)
 
 
 @entry
-def prefilled(p, req):
+def prefilled(workers, requests, req):
     """A request's prompt is computed."""
-    r = p.requests[req]
+    r = requests[req]
     if r.worker >= 0:
-        p.workers[r.worker].prefill -= r.prefill
+        workers[r.worker].prefill -= r.prefill
         r.prefill = 0
 
 
 @entry
-def finish(p, req, now):
+def finish(table, nodes, counts, shares, until, arena, meta, workers, requests, req, now):
     """Python's way into ``release``."""
-    release(p, req, now)
+    release(Prompts(table, nodes, counts, shares, until, arena, meta, workers, requests), req, now)
 
 
 @entry

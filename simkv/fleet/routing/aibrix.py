@@ -65,8 +65,8 @@ class AibrixPrefixCache(RoutingPolicy):
         """An empty table."""
         self.block = max(1, round(self.settings.block_size / self.content.chars_per_token))
         self.prompts, self.roots = sequences(self.content.workload), roots(self.content.workload, salts=False)
-        self.limits = self.content.workload.num_prompt.astype(np.int64) // self.block * self.block
-        self.trie = make_trie(NODES_AT_FIRST, int(self.limits.max(initial=0)) // self.block)
+        self.limits = (self.content.workload.num_prompt.astype(np.int64) // self.block * self.block).tolist()
+        self.trie = make_trie(NODES_AT_FIRST, max(self.limits, default=0) // self.block)
         self.lru = make_lru(NODES_AT_FIRST, 1, self.settings.block_number)
         self.pods = no_sets(NODES_AT_FIRST, self.workers)
         self.times = np.zeros(NODES_AT_FIRST)
@@ -77,7 +77,7 @@ class AibrixPrefixCache(RoutingPolicy):
         s = self.settings
         gate = GAP if s.imbalance_gate == "gap" else FACTOR
         rules = (gate, s.imbalance_abs_count, s.imbalance_min_gap, s.imbalance_factor, s.standard_deviation_factor)
-        self.rules = np.array([rules], RULES).view(np.recarray)
+        self.rules = np.array([rules], RULES)
 
     @property
     def interval(self) -> float:
@@ -90,19 +90,19 @@ class AibrixPrefixCache(RoutingPolicy):
             self._order = list(c.order)
             self._slots = np.array(c.order, np.int64)
         limit, scores = self.limits[req], self._unscored.copy()
-        of = self.trie, self.prompts, self.lru, self.pods, req, self.block, limit, self.roots[req]
+        of = *self.trie, *self.prompts, *self.lru, self.pods, req, self.block, limit, self.roots[req]
         n, branch, blocks = choose(*of, self._slots, c.inflight, self.rules, self.ready, self.found, scores, self.chosen)
         best = HIGHER if branch == MATCH else LOWER
-        return Decision(self.chosen[:n].tolist(), BRANCHES[branch], blocks * self.block, int(limit), scores, best)
+        return Decision(self.chosen[:n].tolist(), BRANCHES[branch], blocks * self.block, limit, scores, best)
 
     def commit(self, req: int, worker: int, now: float) -> None:
         """The prompt's blocks are the most recent, and the pod has them."""
         what = req, self.block, self.limits[req], self.roots[req]
-        while not add(self.trie, self.prompts, self.lru, self.pods, self.times, *what, worker, now):
+        while not add(*self.trie, *self.prompts, *self.lru, self.pods, self.times, *what, worker, now):
             self.trie, self.lru = enlarged(self.trie), enlarged_lru(self.lru)
             self.pods = np.concatenate([self.pods, np.zeros_like(self.pods)])
             self.times = np.concatenate([self.times, np.zeros_like(self.times)])
 
     def tick(self, now: float) -> None:
         """Drop blocks that were not used for too long."""
-        expire(self.lru, self.times, now - 60.0 * self.settings.eviction_duration_mins)
+        expire(*self.lru, self.times, now - 60.0 * self.settings.eviction_duration_mins)

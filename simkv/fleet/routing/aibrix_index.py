@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.vllm.keys import U
-from simkv.fleet.routing.chunk_lru import divide, evict, use
-from simkv.fleet.routing.chunk_trie import COVERED, MORE, NODES, NONE, PATH, chunks_of, cut, extend, walk
+from simkv.fleet.routing.chunk_lru import Lru, divide, evict, use
+from simkv.fleet.routing.chunk_trie import COVERED, MORE, NODES, NONE, PATH, Trie, chunks_of, cut, extend, walk
 from simkv.fleet.routing.compiled import entry, kernel
+from simkv.fleet.routing.sequence import Sequences
 from simkv.fleet.routing.worker_sets import clear_set, copy_set, holds, include, intersect
+from simkv.jit import record
 
 LIST = 0
 """There is one list."""
 BRANCHES = ("prefix_match", "prefix_match_skipped", "least_request_fallback")
 MATCH, SKIPPED, FALLBACK = 0, 1, 2
 GAP, FACTOR = 0, 1
-RULES = np.dtype([("gate", "i8"), ("abs_count", "i8"), ("min_gap", "i8"), ("factor", "f8"), ("deviations", "f8")])
+RULES = record(("gate", "i8"), ("abs_count", "i8"), ("min_gap", "i8"), ("factor", "f8"), ("deviations", "f8"))
 
 
 @kernel
@@ -66,8 +68,12 @@ def not_too_busy(running, order, rules):
 
 
 @entry
-def choose(trie, s, lru, pods, req, block, limit, root, order, running, rules, ready, found, scores, chosen):
+def choose(
+    nodes, links, path, size, prompts, pieces, written, cells, lists,
+    pods, req, block, limit, root, order, running, rules, ready, found, scores, chosen,
+):  # fmt: skip
     """The pods among which the rule draws, into ``chosen``; returns their number, the branch, and the blocks that matched."""
+    trie, s, lru = Trie(nodes, links, path, size), Sequences(prompts, pieces, written), Lru(cells, lists)
     least, most = running[order[0]], running[order[0]]
     for pod in order:
         least, most = min(least, running[pod]), max(most, running[pod])
@@ -105,8 +111,9 @@ def choose(trie, s, lru, pods, req, block, limit, root, order, running, rules, r
 
 
 @entry
-def add(trie, s, lru, pods, times, req, block, limit, root, pod, now):
+def add(nodes, links, path, size, prompts, pieces, written, cells, lists, pods, times, req, block, limit, root, pod, now):
     """A pod gets a prompt. False, and nothing done, if there is no room in the trie."""
+    trie, s, lru = Trie(nodes, links, path, size), Sequences(prompts, pieces, written), Lru(cells, lists)
     at = walk(trie, s, req, block, limit, root)
     if trie.size[NODES] + MORE > trie.nodes.size:
         return False
@@ -132,8 +139,9 @@ def add(trie, s, lru, pods, times, req, block, limit, root, pod, now):
 
 
 @entry
-def expire(lru, times, before):
+def expire(cells, lists, times, before):
     """Drop the blocks that were last used before a time."""
+    lru = Lru(cells, lists)
     while lru.lists[LIST].oldest != NONE and times[lru.lists[LIST].oldest] < before:
         node = np.int64(lru.lists[LIST].oldest)
         evict(lru, LIST, np.int64(lru.cells[node, LIST].kept))

@@ -14,16 +14,15 @@ import numpy.typing as npt
 
 from simkv.fleet.routing.chunk_trie import NONE
 from simkv.fleet.routing.compiled import kernel
+from simkv.jit import record
 
-CELL = np.dtype(
-    [
-        ("kept", "i4"),  # the node's last chunks that the list holds
-        ("ghost", "i4"),  # its first chunks that a second table still has though the list does not (llm-d)
-        ("older", "i4"),  # neighbours in the list, while kept > 0
-        ("newer", "i4"),
-    ]
+CELL = record(
+    ("kept", "i4"),  # the node's last chunks that the list holds
+    ("ghost", "i4"),  # its first chunks that a second table still has though the list does not (llm-d)
+    ("older", "i4"),  # neighbours in the list, while kept > 0
+    ("newer", "i4"),
 )
-LIST = np.dtype([("oldest", "i4"), ("newest", "i4"), ("held", "i8"), ("room", "i8")])  # nodes; chunks in it and at most
+LIST = record(("oldest", "i4"), ("newest", "i4"), ("held", "i8"), ("room", "i8"))  # nodes; chunks in it and at most
 
 
 class Lru(NamedTuple):
@@ -35,7 +34,7 @@ class Lru(NamedTuple):
 
 def make_lru(nodes: int, lists: int, room: int) -> Lru:
     """Empty lists of ``room`` chunks."""
-    lru = Lru(np.zeros((nodes, lists), CELL).view(np.recarray), np.zeros(lists, LIST).view(np.recarray))
+    lru = Lru(np.zeros((nodes, lists), CELL), np.zeros(lists, LIST))
     lru.lists["oldest"] = lru.lists["newest"] = NONE
     lru.lists["room"] = room
     return lru
@@ -43,7 +42,7 @@ def make_lru(nodes: int, lists: int, room: int) -> Lru:
 
 def enlarged_lru(lru: Lru) -> Lru:
     """The same for twice as many nodes."""
-    return Lru(np.concatenate([lru.cells, np.zeros_like(lru.cells)]).view(np.recarray), lru.lists)
+    return Lru(np.concatenate([lru.cells, np.zeros_like(lru.cells)]), lru.lists)
 
 
 @kernel

@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.vllm.keys import U
-from simkv.fleet.routing.chunk_trie import COVERED, MORE, NODES, PATH, chunks_of, cut, extend, walk
+from simkv.fleet.routing.chunk_trie import COVERED, MORE, NODES, PATH, Trie, chunks_of, cut, extend, walk
 from simkv.fleet.routing.compiled import entry
+from simkv.fleet.routing.sequence import Sequences
 from simkv.fleet.routing.worker_sets import common_to, copy_set, include, intersect
 
 NO_ROOT = U(0)
 
 
 @entry
-def match(trie, s, owners, req, chunk, selected):
+def match(nodes, links, path, size, prompts, pieces, written, owners, req, chunk, selected):
     """Leave in ``selected`` (bits of available workers) those that had the longest prefix any of them had; returns its chunks."""
+    trie, s = Trie(nodes, links, path, size), Sequences(prompts, pieces, written)
     walk(trie, s, req, chunk, np.int64(s.prompts[req].units), NO_ROOT)
     chunks, length = 0, trie.size[PATH]
     for i in range(length):
@@ -27,8 +29,9 @@ def match(trie, s, owners, req, chunk, selected):
 
 
 @entry
-def insert(trie, s, owners, req, chunk, worker):
+def insert(nodes, links, path, size, prompts, pieces, written, owners, req, chunk, worker):
     """The worker has all chunks of the prompt from now on. False, and nothing done, if there is no room."""
+    trie, s = Trie(nodes, links, path, size), Sequences(prompts, pieces, written)
     units = np.int64(s.prompts[req].units)
     at = walk(trie, s, req, chunk, units, NO_ROOT)
     if trie.size[NODES] + MORE > trie.nodes.size:

@@ -18,16 +18,15 @@ import numpy.typing as npt
 from simkv.engine.vllm.keys import S32, U, mix, mix_token
 from simkv.fleet.routing.compiled import entry, inline, kernel
 from simkv.fleet.routing.sequence import WRITTEN, common, piece_at
+from simkv.jit import record
 
-NODE = np.dtype(
-    [
-        ("key", "u8"),  # of the link from the parent: parent, and the node's first chunk
-        ("req", "i4"),  # a prompt that has this content
-        ("begin", "i4"),  # positions begin … end-1 of it
-        ("end", "i4"),
-    ]
+NODE = record(
+    ("key", "u8"),  # of the link from the parent: parent, and the node's first chunk
+    ("req", "i4"),  # a prompt that has this content
+    ("begin", "i4"),  # positions begin … end-1 of it
+    ("end", "i4"),
 )
-LINK = np.dtype([("key", "u8"), ("node", "i4")])
+LINK = record(("key", "u8"), ("node", "i4"))
 NONE = -1
 ROOT = 0
 NODES, PATH, COVERED = 0, 1, 2
@@ -53,8 +52,8 @@ def make_trie(nodes: int, longest: int) -> Trie:
         longest: chunks of the longest prompt.
     """
     trie = Trie(
-        np.zeros(nodes, NODE).view(np.recarray),
-        np.zeros(1 << (2 * nodes - 1).bit_length(), LINK).view(np.recarray),
+        np.zeros(nodes, NODE),
+        np.zeros(1 << (2 * nodes - 1).bit_length(), LINK),
         np.zeros(longest + 1, np.int32),
         np.array([1, 0, 0], np.int64),
     )

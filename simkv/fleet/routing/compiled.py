@@ -2,13 +2,10 @@
 
 Entries are called for every request, so what they cost before they do anything counts: give them plain arrays one by one
 (``entry(*tree, *prompts, …)``; 8 arrays take 1 µs to unpack, a NamedTuple of 8 or two recarrays 10 µs) and put the
-tuple together inside. ``record`` makes an array type whose elements have attributes, compiled or not.
+tuple together inside.
 """
 
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from simkv import jit
 
@@ -16,8 +13,3 @@ _HERE = Path(__file__).parent
 _ENGINE = _HERE.parent.parent / "engine"
 _SHARED = [_ENGINE / "vllm" / "keys.py", _ENGINE / "sglang" / "content.py", _ENGINE / "sglang" / "links.py"]
 entry, splice, kernel, inline = jit.decorators(_HERE, *_SHARED)
-
-
-def record(*fields: tuple[str, str]) -> np.dtype[Any]:
-    """A structured type for plain arrays whose elements are records: ``array[i].field`` works interpreted as well."""
-    return np.dtype((np.record, list(fields)))

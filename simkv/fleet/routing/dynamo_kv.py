@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simkv.fleet.kv.dynamo_cost import COST, GIVEN, costs
+from simkv.fleet.kv.dynamo_cost import COST, costs
 from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.prompt_tree import PromptTree
 from simkv.fleet.kv.request_keys import request_keys
@@ -65,14 +65,14 @@ class DynamoKv(RoutingPolicy):
         """Empty index, no requests under way."""
         s = self.settings
         old = s.overlap_score_weight
-        self.cost = np.zeros(1, COST).view(np.recarray)
+        self.cost = np.zeros(1, COST)
         self.cost[0] = (
             0.0 if old == 0 else s.overlap_score_credit,
             s.overlap_score_credit_decay,
             s.prefill_load_scale if old is None else old,
             s.decode_active_request_weight,
             s.router_track_prefill_tokens,
-            s.use_kv_events,
+            not s.use_kv_events,
         )
         w = self.content.workload
         self.keys = request_keys(w, s.block_size)
@@ -80,7 +80,7 @@ class DynamoKv(RoutingPolicy):
         self.tree = PromptTree(self.keys, len(w), self.workers, not s.use_kv_events)
         self.index = KVIndex(self.workers)
         self.overlap, self.held = np.zeros(self.workers, np.int32), np.zeros(self.workers, np.int32)
-        self.best = np.zeros(self.workers, np.int64)
+        self.best, self.unscored = np.zeros(self.workers, np.int64), np.full(self.workers, np.nan)
         self.order, self.live = np.zeros(0, np.int64), list[int]()
         self.decided = -1
 
@@ -88,30 +88,18 @@ class DynamoKv(RoutingPolicy):
         """The cheapest workers; with a temperature all, by weight."""
         if c.order != self.live:
             self.live, self.order = list(c.order), np.array(c.order, np.int64)
-        scores = np.full(self.workers, np.nan)
-        if self.index.tree is not None and self.settings.use_kv_events:
-            self.cost[0].events = GIVEN
+        scores = self.unscored.copy()
+        if self.settings.use_kv_events:
             self.index.count(self.keys, req, self.overlap)
-        n = costs(
-            self.index.state,
-            self.tree.state,
-            self.keys.state,
-            req,
-            self.order,
-            now,
-            self.cost,
-            self.overlap,
-            self.held,
-            scores,
-            self.best,
-        )
+        found = self.overlap, self.held, scores, self.best
+        n = costs(*self.tree.state, *self.keys.state, req, self.order, now, self.cost, *found)
         self.decided = req
         allowed, weights = self.best[:n].tolist(), None
         if self.settings.router_temperature > 0:
             allowed, weights = self.live, softmax(scores[self.order], self.settings.router_temperature)
-        matched = int(self.overlap[self.order].max()) * self.settings.block_size
-        believed = self.overlap * self.settings.block_size
-        return Decision(allowed, "kv", matched, self.tokens[req], scores, LOWER, weights, believed)
+        cached = [blocks * self.settings.block_size for blocks in self.overlap.tolist()]
+        matched = max(cached[w] for w in self.live)
+        return Decision(allowed, "kv", matched, self.tokens[req], scores, LOWER, weights, cached)
 
     def commit(self, req: int, worker: int, now: float) -> None:
         """The request's prompt and blocks are the worker's load until it is done."""

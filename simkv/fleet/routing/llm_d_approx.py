@@ -101,8 +101,8 @@ class LlmDApproxPrefix(RoutingPolicy):
         self.block_tokens = block_tokens
         self.block = max(1, block_tokens * CHARS_PER_TOKEN // self.content.chars_per_token)
         most = s.max_prefix_tokens_to_match // block_tokens if s.max_prefix_tokens_to_match else s.max_prefix_blocks_to_match
-        self.limits = np.where(self.units < self.block, 0, np.minimum(self.units, most * self.block))
-        self.trie = make_trie(NODES_AT_FIRST, -(-int(self.limits.max(initial=0)) // self.block))
+        self.limits = np.where(self.units < self.block, 0, np.minimum(self.units, most * self.block)).tolist()
+        self.trie = make_trie(NODES_AT_FIRST, -(-max(self.limits, default=0) // self.block))
         self.lru = make_lru(NODES_AT_FIRST, self.workers, CAPACITY)
 
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
@@ -116,10 +116,10 @@ class LlmDApproxPrefix(RoutingPolicy):
             self._order = list(c.order)
             self._slots = np.array(c.order, np.int64)
         limit, scores = self.limits[req], self._unscored.copy()
-        of = self.trie, self.prompts, self.lru, req, self.block, limit, self.roots[req]
+        of = *self.trie, *self.prompts, *self.lru, req, self.block, limit, self.roots[req]
         best, blocks = score(*of, self._slots, c.metrics, self.weights, self.found, scores)
         allowed = [w for w, value in enumerate(scores.tolist()) if value == best]
-        return Decision(allowed, "max score", int(min(blocks * self.block, limit)), int(self.units[req]), scores, HIGHER)
+        return Decision(allowed, "max score", min(blocks * self.block, limit), int(self.units[req]), scores, HIGHER)
 
     def commit(self, req: int, worker: int, now: float) -> None:
         """The prompt's blocks are the pod's most recent."""
@@ -129,7 +129,7 @@ class LlmDApproxPrefix(RoutingPolicy):
             reported = int(pod["capacity"]) if self.settings.auto_tune and not np.isnan(pod["time"]) else 0
             self.lru.lists["room"][worker] = reported if reported > 0 else CAPACITY
         limit, root = self.limits[req], self.roots[req]
-        while not add(self.trie, self.prompts, self.lru, req, self.block, limit, root, worker):
+        while not add(*self.trie, *self.prompts, *self.lru, req, self.block, limit, root, worker):
             self.trie, self.lru = enlarged(self.trie), enlarged_lru(self.lru)
 
     def add_worker(self, worker: int, now: float) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.fleet.routing.chunk_lru import divide, use
-from simkv.fleet.routing.chunk_trie import COVERED, MORE, NODES, NONE, PATH, chunks_of, cut, extend, walk
+from simkv.fleet.routing.chunk_lru import Lru, divide, use
+from simkv.fleet.routing.chunk_trie import COVERED, MORE, NODES, NONE, PATH, Trie, chunks_of, cut, extend, walk
 from simkv.fleet.routing.compiled import entry, inline, kernel
+from simkv.fleet.routing.sequence import Sequences
 
 
 @kernel
@@ -43,11 +44,12 @@ def within(score):
 
 
 @entry
-def score(trie, s, lru, req, block, limit, root, order, metrics, weights, found, sums):
+def score(nodes, links, path, size, prompts, pieces, written, cells, lists, req, block, limit, root, order, metrics, weights, found, sums):
     """Sums of the weighted scores (queue, KV cache, prefix) of the pods in ``order``. Unknown metrics are 0.
 
     Returns the highest sum and the most known blocks among those that have it.
     """
+    trie, s, lru = Trie(nodes, links, path, size), Sequences(prompts, pieces, written), Lru(cells, lists)
     count_known(trie, s, lru, req, block, limit, root, found)
     total = (limit + block - 1) // block
     low, high = np.int64(1) << 62, np.int64(0)
@@ -71,8 +73,9 @@ def score(trie, s, lru, req, block, limit, root, order, metrics, weights, found,
 
 
 @entry
-def add(trie, s, lru, req, block, limit, root, pod):
+def add(nodes, links, path, size, prompts, pieces, written, cells, lists, req, block, limit, root, pod):
     """A pod gets a prompt: all its blocks are its most recent ones. False, and nothing done, if there is no room in the trie."""
+    trie, s, lru = Trie(nodes, links, path, size), Sequences(prompts, pieces, written), Lru(cells, lists)
     at = walk(trie, s, req, block, limit, root)
     if trie.size[NODES] + MORE > trie.nodes.size:
         return False

@@ -24,6 +24,7 @@ import numpy as np
 from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.prompt_tree import PromptTree
 from simkv.fleet.kv.request_keys import request_keys
+from simkv.fleet.routing.kv_scores import weighted_sums
 from simkv.fleet.routing.policy import HIGHER, Candidates, Decision, KVEvents, PolicySettings, RoutingPolicy
 from simkv.settings.base import setting
 
@@ -72,6 +73,7 @@ class LlmDPrecisePrefix(RoutingPolicy):
         self.index = KVIndex(self.workers, most=s.pod_cache_size)
         self.guesses = PromptTree(self.keys, len(w), self.workers, True) if s.speculative_indexing else None
         self.found, self.guessed = np.zeros(self.workers, np.int32), np.zeros(self.workers, np.int32)
+        self._unscored, self._order = np.full(self.workers, np.nan), list[int]()
 
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """The pods with the highest sum."""
@@ -80,18 +82,15 @@ class LlmDPrecisePrefix(RoutingPolicy):
         if self.guesses is not None:
             self.guesses.count(req, now, self.guessed)
             np.maximum(self.found, self.guessed, out=self.found)
-        order = c.order
-        found, metrics = self.found[order], c.metrics[order]
-        waiting, free = metrics["waiting"], np.clip(1.0 - metrics["kv_usage"], 0.0, 1.0)
-        longest, shortest = int(waiting.max()), int(waiting.min())
-        queue = (longest - waiting) / (longest - shortest) if longest > shortest else np.ones(len(order))
-        prefix = found / blocks if blocks else np.zeros(len(order))
-        sums = s.precise_prefix_cache_scorer_weight * prefix + s.kv_cache_utilization_scorer_weight * free + s.queue_scorer_weight * queue
-        scores = np.full(self.workers, np.nan)
-        scores[order] = sums
-        best = sums.max()
-        allowed = [w for w, value in zip(order, sums.tolist(), strict=True) if value == best]
-        return Decision(allowed, "max score", int(found.max()) * s.block_size, self.tokens[req], scores, HIGHER)
+        if c.order != self._order:
+            self._order, self._slots = list(c.order), np.array(c.order, np.int64)
+        sums = self._unscored.copy()
+        weights = s.precise_prefix_cache_scorer_weight, s.kv_cache_utilization_scorer_weight, s.queue_scorer_weight
+        known = self.found, blocks, self._slots, c.metrics["waiting"], c.metrics["kv_usage"]
+        best, found = weighted_sums(*known, *weights, sums)
+        each = sums.tolist()
+        allowed = [w for w in c.order if each[w] == best]
+        return Decision(allowed, "max score", found * s.block_size, self.tokens[req], sums, HIGHER)
 
     def commit(self, req: int, worker: int, now: float) -> None:
         """The prompt's blocks count for the pod for a while, if that is wanted."""

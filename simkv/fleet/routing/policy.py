@@ -99,7 +99,7 @@ class Decision:
     scores: F8 | None = None
     prefers: int = NEITHER
     weights: Sequence[float] | None = None
-    believed: npt.NDArray[Any] | None = None
+    believed: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)

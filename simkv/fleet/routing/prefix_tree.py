@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from simkv.engine.sglang.links import U, enter, find_child, find_place, leave
 from simkv.engine.vllm.keys import mix
-from simkv.fleet.routing.compiled import entry, kernel, record
+from simkv.fleet.routing.compiled import entry, kernel
 from simkv.fleet.routing.sequence import Sequences, common, span_key
+from simkv.jit import record
 
 NODE = record(
     ("key", "u8"),  # of the parent and the first units of the edge

@@ -21,6 +21,7 @@ import numpy as np
 
 from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.request_keys import request_keys
+from simkv.fleet.routing.kv_scores import less_load
 from simkv.fleet.routing.policy import HIGHER, Candidates, Decision, KVEvents
 from simkv.fleet.routing.production_stack_rates import RateSettings
 from simkv.fleet.routing.production_stack_simple import ProductionStackSession
@@ -51,23 +52,17 @@ class ProductionStackLoadAware(ProductionStackSession):
         self.keys = request_keys(self.content.workload, self.settings.block_size)
         self.tokens = self.content.workload.num_prompt.tolist()
         self.blocks = np.zeros(self.workers, np.int32)
-        self.by_url = sorted(range(self.workers), key=self.urls.__getitem__)
+        self._unscored, self._order = np.full(self.workers, np.nan), list[int]()
 
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """The endpoint with the highest score."""
         self.index.count(self.keys, req, self.blocks)
-        held = self.blocks.tolist()
-        if not any(held[w] for w in c.order):
+        if c.order != self._order:
+            self._order, self._by_url = list(c.order), np.array(sorted(c.order, key=self.urls.__getitem__), np.int64)
+        s, prompt, scores = self.settings, self.tokens[req], self._unscored.copy()
+        best, matched = less_load(self.blocks, s.block_size, prompt, self._by_url, c.inflight, s.beta, scores)
+        if best < 0:
             return super().decide(req, now, c)
-        loads, prompt = c.inflight.tolist(), self.tokens[req]
-        mean = sum(loads[w] for w in c.order) / len(c.order)
-        scores = np.full(self.workers, np.nan)
-        best, highest, matched = c.order[0], -np.inf, 0
-        for w in self.by_url if len(c.order) == self.workers else [w for w in self.by_url if w in c.order]:
-            tokens = min(held[w] * self.settings.block_size, prompt)
-            scores[w] = score = tokens / max(prompt, 1) - self.settings.beta * (loads[w] - mean) / max(1.0, mean)
-            if score > highest:
-                best, highest, matched = w, score, tokens
         return Decision([best], "score", matched, prompt, scores, HIGHER)
 
     def kv_events(self, worker: int, batch: KVEvents) -> None:

@@ -61,7 +61,7 @@ class ProductionStackPrefixAware(RoutingPolicy):
             fill(self.available, c.order)
         selected = self.selected
         selected[:] = self.available
-        chunks = match(self.trie, self.prompts, self.owners, req, self.chunk, selected)
+        chunks = match(*self.trie, *self.prompts, self.owners, req, self.chunk, selected)
         total = int(self.content.workload.num_prompt[req])
         matched = min(chunks * self.chunk, total)
         if chunks * CHUNK < self.settings.prefix_min_match_length:
@@ -76,6 +76,6 @@ class ProductionStackPrefixAware(RoutingPolicy):
     def commit(self, req: int, worker: int, now: float) -> None:
         """Remember the prompt for the worker; count the request."""
         self.rates.on_new_request(worker, now)
-        while not insert(self.trie, self.prompts, self.owners, req, self.chunk, worker):
+        while not insert(*self.trie, *self.prompts, self.owners, req, self.chunk, worker):
             self.trie = enlarged(self.trie)
             self.owners = np.concatenate([self.owners, np.zeros_like(self.owners)])

@@ -72,8 +72,7 @@ class RayPrefixAware(RoutingPolicy):
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """The replicas with the shortest queue of those the rule picks; nobody for a prompt without characters."""
         order, every = c.order, c.inflight.tolist()
-        queues = [every[w] for w in order]
-        if max(queues) - min(queues) > self.imbalanced:
+        if self.imbalanced < math.inf and max(every[w] for w in order) - min(every[w] for w in order) > self.imbalanced:
             return replace(self.two_choices.decide(req, now, c), branch=IMBALANCED)
         total = self.lengths[req]
         if total == 0:
@@ -85,7 +84,7 @@ class RayPrefixAware(RoutingPolicy):
             candidates, branch = owners, MATCH
         if not candidates:
             return replace(self.two_choices.decide(req, now, c), branch=NOBODY_KNOWN, total=total)
-        low = min(every[w] for w in candidates)
+        low = min([every[w] for w in candidates])
         scores = np.full(self.workers, np.nan)
         for w in candidates:
             scores[w] = every[w]
@@ -94,19 +93,18 @@ class RayPrefixAware(RoutingPolicy):
     def smallest(self) -> list[int]:
         """Replicas with the fewest units in the tree."""
         sizes = self.tree.sizes.tolist()
-        fewest = min((sizes[w] for w in self.members), default=0)
+        fewest = min([sizes[w] for w in self.members], default=0)
         return [w for w in self.members if sizes[w] == fewest]
 
     def match(self, req: int, order: list[int]) -> tuple[int, list[int]]:
         """Units that match where any candidate owns the nodes, and the candidates that own the last of them."""
         matched, node, _ = find(*self.tree, *self.prompts, req, 1)
-        live = set(order)
         while node != ROOT:
-            owners = [w for w in holders(self.tree, node) if w in live]
+            owners = [w for w in holders(self.tree, node) if w in order]
             if owners:
                 return matched, owners
-            node = int(self.tree.nodes[node].parent)
-            matched = int(self.tree.nodes[node].end)
+            node = int(self.tree.nodes["parent"][node])
+            matched = int(self.tree.nodes["end"][node])
         return 0, [w for w in order if w in self.members]
 
     def commit(self, req: int, worker: int, now: float) -> None:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from simkv.engine.sglang.content import equal_tokens
 from simkv.engine.vllm.keys import S32, U, mix, mix_token, root_key
-from simkv.fleet.routing.compiled import entry, kernel, record
+from simkv.fleet.routing.compiled import entry, kernel
+from simkv.jit import record
 from simkv.workload.workload import Workload
 
 PIECE = record(

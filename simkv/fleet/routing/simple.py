@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-
-import numpy as np
+from itertools import groupby
 
 from simkv.fleet.routing.policy import LOWER, Candidates, Decision, RoutingPolicy
+from simkv.fleet.routing.scores import by_slot
 
 
 class RoundRobin(RoutingPolicy):
@@ -44,11 +43,10 @@ class LeastLoad(RoutingPolicy):
 
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """All with the lowest count."""
-        loads = c.inflight[c.order]
-        scores = np.full(self.workers, np.nan)
-        scores[c.order] = loads
-        low = loads.min()
-        return Decision([w for w, load in zip(c.order, loads.tolist(), strict=True) if load == low], "least", scores=scores, prefers=LOWER)
+        every = c.inflight.tolist()
+        low = min([every[w] for w in c.order])
+        allowed = [w for w in c.order if every[w] == low]
+        return Decision(allowed, "least", scores=by_slot(c.inflight, c.order), prefers=LOWER)
 
 
 class PowerOfTwo(RoutingPolicy):
@@ -60,13 +58,14 @@ class PowerOfTwo(RoutingPolicy):
     def decide(self, req: int, now: float, c: Candidates) -> Decision:
         """Those that can win, with their chances: of N(N-1)/2 pairs a worker wins against all that are busier, and half of its ties."""
         n, every = len(c.order), c.inflight.tolist()
-        loads = [every[w] for w in c.order]
-        scores = np.full(self.workers, np.nan)
-        scores[c.order] = loads
+        scores = by_slot(c.inflight, c.order)
         if n == 1:
             return Decision(c.order, "two choices", scores=scores, prefers=LOWER)
-        ranked = sorted(loads)
-        wins = {load: n - bisect_right(ranked, load) + (bisect_right(ranked, load) - bisect_left(ranked, load) - 1) / 2 for load in ranked}
+        wins, busier = {}, n
+        for load, same in groupby(sorted([every[w] for w in c.order])):
+            equal = len(list(same))
+            busier -= equal
+            wins[load] = busier + (equal - 1) / 2
         able = [w for w in c.order if wins[every[w]]]
         pairs = n * (n - 1) / 2
         return Decision(able, "two choices", scores=scores, prefers=LOWER, weights=[wins[every[w]] / pairs for w in able])

@@ -71,8 +71,8 @@ class VllmRouterCacheAware(TextTreePolicy):
             return Decision(least, LOW_MATCH, matched, total, scores, LOWER)
         if self.width > 1:
             node = self.node_at(node, self.header + self.width * matched)
-        owners = set(holders(self.tree, node))
-        chosen = min((w for w in order if w in owners), key=every.__getitem__, default=least[0])
+        owners = holders(self.tree, node)
+        chosen = min([w for w in order if w in owners], key=every.__getitem__, default=least[0])
         return Decision([chosen], MATCH, matched, total, scores, LOWER)
 
     def node_at(self, node: int, units: int) -> int:
