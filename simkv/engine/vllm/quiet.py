@@ -215,6 +215,7 @@ def quiet_turns(plain, e, cfg, c, until):
         if crossing:
             if c.free < c.running * cfg.num_groups:
                 break
+            c.kv_turn = turn
             cross_border(e, cfg, c, number)
             most = 1
         ran = plain_turns(e, cfg, c, lag, most, until, due, context)

@@ -83,6 +83,9 @@ def build(
         log_keys=np.empty(keys, np.uint64),
         steps=empty(first_steps, STEP),
         gaps=empty(max(FIRST_STEPS, 4 * slots), GAP),
+        kv_kinds=np.empty(1, np.uint8),
+        kv_keys=np.empty(1, np.uint64),
+        kv_turns=np.empty(1, i4),
     )
     if s.offload is not None:
         state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed, first_steps))

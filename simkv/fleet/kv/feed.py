@@ -1,4 +1,4 @@
-"""From a replica's log rows to KV events: which content entered and left its cache, and when a router can know. Compiled."""
+"""From a replica's log rows, or what its engine wrote itself, to KV events and when a router can know of them. Compiled."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from simkv.events import layout as ev
 from simkv.events.layout import EVENT, STEP
 from simkv.fleet.kv.address import array_at
 from simkv.fleet.kv.compiled import entry, inline, kernel
+from simkv.fleet.kv.direct import KEY, KIND, TOTAL, read_direct
 from simkv.fleet.kv.index import CLEARED, REMOVED, STORED
+from simkv.fleet.kv.known import TIME, time_of
 
 U = np.uint64
-KEY, TIME, COUNT, KIND, BLOCK, TOTAL = (np.dtype(name) for name in ("u8", "f8", "i4", "u1", "i4", "i8"))
+COUNT, BLOCK = np.dtype("i4"), np.dtype("i4")
 
 _NUMBERS = (
     "log log_blocks log_keys steps rooms"  # addresses of the replica's log, and how many elements may be read there
     " rows blocks keys turns now"  # addresses of its counters
+    " direct kv kv_turns"  # whether the engine writes KV events itself; then addresses of how many and of their turns
     " timed drain"  # whether its clock runs in seconds; whether what was read is thrown away
     " row block key turn event"  # how far it was read
     " held num_blocks"  # address of u8[num_blocks]: each block's key, 0 for none
     " table counts slots"  # addresses of an open addressing table: keys, and how many blocks hold them
-    " kinds pending times capacity head tail"  # addresses of the events nobody has taken yet
+    " kinds pending times capacity head tail"  # addresses of events, of which those before ``head`` were taken; maybe the engine's
 )
 FEED = np.dtype([(name, "i8") for name in _NUMBERS.split()] + [("lag", "f8"), ("latest", "f8")])
 """Where one replica's log lies, and what was made of it."""
@@ -79,19 +82,6 @@ def block_out(held, table, counts, b):
             hole = i
     table[hole] = U(0)
     return key
-
-
-@kernel
-def time_of(f, steps, turn, turns):
-    """When the events of a turn leave the replica: with its output, or with the output before it where scheduling runs ahead."""
-    if turn + 1 < turns:
-        at = min(steps[turn].end, steps[turn + 1].time)
-    elif f.timed:
-        at = array_at(f.now, 1, TIME)[0]
-    else:
-        at = steps[turn].time
-    f.latest = max(f.latest, at + f.lag)
-    return f.latest
 
 
 @kernel
@@ -157,15 +147,18 @@ def has_room(f):
 
 @entry
 def read_logs(feeds, which, upto, out):
-    """Read the new rows of the replicas ``which``; ``out[slot]`` becomes the number of events known by ``upto``.
+    """Read what is new of the replicas ``which``; ``out[slot]`` becomes the number of events known by ``upto``.
 
     Returns -1, or the replica whose events do not fit.
     """
     for k in range(which.size):
         f = feeds[which[k]]
-        if not has_room(f):
+        if f.direct:
+            read_direct(f)
+        elif has_room(f):
+            read_log(f)
+        else:
             return which[k]
-        read_log(f)
         times = array_at(f.times, f.capacity, TIME)
         n = f.head
         while n < f.tail and times[n] <= upto:
