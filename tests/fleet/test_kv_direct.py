@@ -36,14 +36,14 @@ def engine_of(case: Case, direct: bool, log: bool) -> Any:
     return engine
 
 
-def restart(engine: Any, direct: bool, log: bool, case: Case, at: float) -> None:
-    """The process dies with all it had; the next one starts half a second later and takes what has not come yet."""
+def restart(engine: Any, direct: bool, log: bool, case: Case, at: float, down: float) -> None:
+    """The process dies with all it had; the next one starts some seconds later and takes what has not come yet."""
     fresh, old = engine_of(case, direct, log), engine.counters
     status = engine.state.reqs["status"]
     fresh.state.reqs["status"][:] = np.where((status == WAITING) | (status == RUNNING), ABORTED, status)
     engine.restart(fresh, at, [])
     engine.counters.next_arrival, engine.counters.next_action = old.next_arrival, old.next_action
-    engine.counters.now = at + 0.5
+    engine.counters.now = at + down
 
 
 def taken(feed: KVFeed, upto: float) -> Known:
@@ -63,12 +63,14 @@ def test_they_are_those_of_the_log_at_every_moment(lag: float) -> None:
         read, direct = engine_of(case, False, True), engine_of(case, True, log)
         feeds = KVFeed([read], lag, drain=r.random() < 0.5), KVFeed([direct], lag)
         moments = sorted(r.uniform(0, horizon) for _ in range(r.choice([3, 20, 60])))
+        moments = sorted([*moments, *(at + r.uniform(0, 0.02) for at in moments), *(at + lag + r.uniform(0, 0.02) for at in moments)])
         for at in moments:
             for engine in (read, direct):
                 engine.advance(float(np.nextafter(at, -np.inf)))
-            if r.random() < 0.04:
-                restart(read, False, True, case, at)
-                restart(direct, True, log, case, at)
+            if r.random() < 0.06:
+                down = r.choice([0.0, 0.001, 0.5])
+                restart(read, False, True, case, at, down)
+                restart(direct, True, log, case, at, down)
             if r.random() < 0.8:
                 one, other = (taken(feed, at) for feed in feeds)
                 assert one == other

@@ -42,5 +42,6 @@ def read_direct(f):
             time = time_of(f, steps, turn, count)
         times[i] = time
     f.tail = total
-    if count > 0:  # of what went on without events a router hears as well, so those of a restart do not overtake it
+    if count > 0:
+        # The last turn counts without events too: a batch on a dead device can lie behind the restart, which must not overtake it.
         time_of(f, steps, count - 1, count)
