@@ -15,7 +15,7 @@ from simkv.engine.contract import CRASHED, DONE, GROW, KV_CLEARED, PROCESSED, SC
 from simkv.engine.offload.grow import more_slots
 from simkv.engine.offload.report import host_figures
 from simkv.engine.replica import Replica, larger
-from simkv.engine.vllm.kv_events import KV_ARRAYS, writes_kv_events
+from simkv.engine.vllm.kv_events import KV_ARRAYS, most_kv_events, writes_kv_events
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, MOST_IDLE_COPYING, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.engine.vllm.state import build
@@ -52,9 +52,8 @@ class VllmEngine(Replica):
         if self.state.host is not None and self.counters.need_slots:
             self.state = more_slots(self.state, self.counters)
         if self.kv_events:
-            c = self.counters
-            more = {name: larger(getattr(self.state, name), int(c.logged_kv), int(c.need_events)) for name in KV_ARRAYS}
-            self.state = self.state._replace(**more)
+            used, need = int(self.counters.logged_kv), int(self.config.kv_events)
+            self.state = self.state._replace(**{name: larger(getattr(self.state, name), used, need) for name in KV_ARRAYS})
         super().grow()
         if self.state.host is not None:
             used = int(self.counters.logged_steps)
@@ -64,7 +63,7 @@ class VllmEngine(Replica):
     def write_kv_events(self) -> None:
         """From now on write KV events, which the caller reads and throws away (simkv/fleet/kv_feed.py)."""
         assert writes_kv_events(self.settings), "not all keys are ones that routers hear of"
-        self.config.kv_events = 1
+        self.config.kv_events = most_kv_events(self.settings, len(self.workload.actions))
 
     @property
     def kv_events(self) -> bool:
@@ -73,7 +72,7 @@ class VllmEngine(Replica):
 
     def restart(self, fresh: Self, at: float, live: Sequence[int]) -> None:
         """See Replica.restart; KV events go on as well."""
-        kv_events, n = self.kv_events, int(self.counters.logged_kv)
+        kv_events, n = int(self.config.kv_events), int(self.counters.logged_kv)
         arrays = {name: larger(getattr(self.state, name), n, 1) for name in KV_ARRAYS}
         super().restart(fresh, at, live)
         self.config.kv_events = kv_events

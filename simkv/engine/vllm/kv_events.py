@@ -27,6 +27,15 @@ def emit_kv(e, c, kind, key):  # type: ignore[no-untyped-def]
     c.logged_kv = at + 1
 
 
+def most_kv_events(s: Resolved, actions: int) -> int:
+    """Upper bound of the KV events one turn can write: ``CONFIG.kv_events``, 0 where none are written.
+
+    Twice: all blocks there were lose their content, and so many of a batch fill up; a reset is one event.
+    """
+    per_batch = s.max_num_batched_tokens // s.block_size + 2 * s.max_running
+    return 2 * (s.num_gpu_blocks + 4 * per_batch) + actions + 64
+
+
 def writes_kv_events(s: Resolved) -> bool:
     """Whether every key of the cache is one that routers hear of: one KV group whose blocks have one key each."""
     return len(s.groups) == 1 and (s.groups[0].block_size or s.block_size) == s.hash_block_size

@@ -176,6 +176,7 @@ def hand_back(e, cfg, c, lag):
     rows = e.rows[1 - c.batch]
     c.rows = c.running
     c.empty_schedules = 0
+    c.kv_turn = c.logged_steps - 1
     c.loras = 0
     for i in range(c.running):
         s = e.running[i]

@@ -29,12 +29,11 @@ def has_room(e, cfg, c):
     c.need_slots = not has_slots(e.host, e, cfg, c)
     if c.need_slots:
         return False
-    if cfg.log or cfg.kv_events:
-        c.need_events = most_events(e, cfg, c)
-    if cfg.kv_events and c.logged_kv + c.need_events > e.kv_keys.size:
+    if cfg.kv_events and c.logged_kv + cfg.kv_events > e.kv_keys.size:
         return False
     if cfg.log:
-        need = c.need_events
+        need = most_events(e, cfg, c)
+        c.need_events = need
         if c.logged_rows + need > e.log.size or c.logged_blocks + need > e.log_blocks.size:
             return False
         if c.logged_keys + need > e.log_keys.size or c.events > cfg.max_events:
