@@ -45,6 +45,10 @@ GAUGES = ("running", "wait_len", "free", "cached")
 """Those of COUNTERS that say how things are now; the others only grow."""
 
 
+KV_REMOVED, KV_STORED, KV_CLEARED = range(3)
+"""Kinds of KV events, as a router gets them: the last block with a content left the cache, the first one entered, all left."""
+
+
 class Resolved(Protocol):
     """Settings with nothing left open: what every engine's resolution has."""
 

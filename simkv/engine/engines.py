@@ -75,6 +75,12 @@ def make_engine(
     return engine
 
 
+def writes_kv_events(resolved: Resolved) -> bool:
+    """Whether such a replica can write KV events itself (``write_kv_events``), so that routers need no event log."""
+    asked = getattr(_entry(resolved.engine), "writes_kv_events", None)
+    return asked is not None and bool(asked(resolved))
+
+
 def bytes_needed(resolved: Resolved, requests: int) -> tuple[int, int]:
     """Memory of this machine a replay fills at once: bytes per block of the pool, and bytes besides."""
     per_block, others = _entry(resolved.engine).bytes_needed(resolved, requests)

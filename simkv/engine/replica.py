@@ -32,6 +32,11 @@ class Replica:
     state: Any
     log_dropped = False
 
+    @property
+    def kv_events(self) -> bool:
+        """Whether it writes KV events itself (simkv/engine/vllm/kv_events.py); else they are read from its log."""
+        return False
+
     loop: ClassVar[Any]
     """The compiled loop: ``loop(state, config, counters, until, pause)`` returns a reason of simkv/engine/contract.py."""
 

@@ -1,4 +1,4 @@
-"""The KV events of a fleet's replicas, as a router gets them: from the event logs, some time after they happened."""
+"""The KV events of a fleet's replicas, as a router gets them: some time after they happened."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from simkv.fleet.routing.policy import KVEvents
 
 FIRST_EVENTS = 1 << 12
 COUNTERS = {"rows": "logged_rows", "blocks": "logged_blocks", "keys": "logged_keys", "turns": "logged_steps", "now": "now"}
+"""Fields of FEED and the engine's counters and arrays."""
+DIRECT = {"kinds": "kv_kinds", "pending": "kv_keys", "kv_turns": "kv_turns"}
 LOGS = ("log", "log_blocks", "log_keys", "steps", "ticks")
 
 
 class KVFeed:
-    """Follows the logs of replicas. Content counts as stored while at least one block has it, as Dynamo's and llm-d's filters do.
+    """Follows replicas. Content counts as stored while at least one block has it, as Dynamo's and llm-d's filters do.
 
-    The engines must write event logs (``log=True``, and ``max_events=None``: a log that is given up ends the events). With
+    An engine that writes KV events itself (``kv_events``) is read by one feed, which throws them away once they were taken.
+    The others must write event logs (``log=True``, and ``max_events=None``: a log that is given up ends the events). With
     ``drain`` rows are thrown away once they are read, so that a log nobody wants to keep stays small; otherwise the log is left
     alone. Of hybrid models the first KV group counts.
 
@@ -28,7 +31,7 @@ class KVFeed:
     Args:
         engines: the replicas by slot, ``None`` where there is none yet.
         lag_s: seconds until a router knows.
-        drain: nobody else needs the logs.
+        drain: nobody else needs the logs that events are read from.
     """
 
     def __init__(self, engines: Sequence[Any], lag_s: float = 0.0, drain: bool = False) -> None:
@@ -55,7 +58,10 @@ class KVFeed:
             return
         f = self._feeds[slot]
         f.fill(0)
-        f.lag, f.drain, f.latest = self.lag_s, self.drain, -np.inf
+        f.lag, f.drain, f.latest, f.direct = self.lag_s, self.drain, -np.inf, engine.kv_events
+        if f.direct:
+            self._events[slot] = ()
+            return
         blocks = int(engine.settings.num_gpu_blocks) + 1
         slots = power_of_two(2 * blocks)
         held, table, counts = np.zeros(blocks, np.uint64), np.zeros(slots, np.uint64), np.zeros(slots, np.int32)
@@ -96,6 +102,15 @@ class KVFeed:
             f[name] = getattr(e, name).ctypes.data
         f.rooms = max(len(getattr(e, name)) for name in logs)
         f.timed = int(engine.config.virtual)
+        if f.direct:
+            f.kv = counters["logged_kv"].ctypes.data
+            for name, field in DIRECT.items():
+                f[name] = getattr(e, field).ctypes.data
+            times, old = np.empty(len(e.kv_keys)), self._events[slot]
+            if old:
+                times[: int(f.tail)] = old[2][: int(f.tail)]
+            f.times, f.capacity = times.ctypes.data, len(times)
+            self._events[slot] = e.kv_kinds, e.kv_keys, times
 
     def _grow(self, slot: int, least: int) -> None:
         """Room for twice as many events that wait to be taken."""

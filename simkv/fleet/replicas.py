@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.engine.contract import ABORTED, FINISHED, REJECTED, RUNNING, UNTIL, WAITING, Resolved
-from simkv.engine.engines import make_engine
+from simkv.engine.engines import make_engine, writes_kv_events
 from simkv.engine.step_time import StepTime
 from simkv.fleet.bound import ReplicaTable
 from simkv.fleet.inflight import InFlight
@@ -45,11 +45,13 @@ class Replicas:
         workload: all requests that may ever be sent.
         plans: one per slot.
         log: write event logs.
+        kv_events: a router wants KV events: engines write them, or the log they can be read from.
         max_events: per replica; see ``simkv.replay.MAX_EVENTS``.
     """
 
-    def __init__(self, workload: Workload, plans: Sequence[Plan], *, log: bool, max_events: int | None) -> None:
+    def __init__(self, workload: Workload, plans: Sequence[Plan], *, log: bool, max_events: int | None, kv_events: bool = False) -> None:
         self.workload, self.plans, self.log, self.max_events = workload, list(plans), log, max_events
+        self.kv_events = kv_events
         self.slots = len(self.plans)
         self.engines: list[Any] = [None] * self.slots
         self.kinds: dict[tuple[str, str], Kind] = {}
@@ -74,7 +76,12 @@ class Replicas:
 
     def _new(self, slot: int) -> Any:
         plan = self.plans[slot]
-        return make_engine(self.workload, plan.resolved, plan.step_time.record(), log=self.log, max_events=self.max_events)
+        direct = self.kv_events and writes_kv_events(plan.resolved)
+        log = self.log or (self.kv_events and not direct)
+        engine: Any = make_engine(self.workload, plan.resolved, plan.step_time.record(), log=log, max_events=self.max_events)
+        if direct:
+            engine.write_kv_events()
+        return engine
 
     def _adopt(self, slot: int, at: float) -> None:
         """Make an engine take only what it is sent."""

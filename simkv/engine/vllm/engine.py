@@ -5,15 +5,17 @@ The same object serves the simulator and a real executor: who calls ``advance`` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.contract import CRASHED, DONE, GROW, PROCESSED, SCHEDULED, STALLED, UNTIL
+from simkv.engine.contract import CRASHED, DONE, GROW, KV_CLEARED, PROCESSED, SCHEDULED, STALLED, UNTIL
 from simkv.engine.offload.grow import more_slots
 from simkv.engine.offload.report import host_figures
 from simkv.engine.replica import Replica, larger
+from simkv.engine.vllm.kv_events import KV_ARRAYS, most_kv_events, writes_kv_events
 from simkv.engine.vllm.loop import MAX_EMPTY_SCHEDULES, MOST_IDLE_COPYING, advance
 from simkv.engine.vllm.pool import free_order
 from simkv.engine.vllm.state import build
@@ -49,11 +51,36 @@ class VllmEngine(Replica):
         """Make room for one more turn, in the host tier as well."""
         if self.state.host is not None and self.counters.need_slots:
             self.state = more_slots(self.state, self.counters)
+        if self.kv_events:
+            used, need = int(self.counters.logged_kv), int(self.config.kv_events)
+            self.state = self.state._replace(**{name: larger(getattr(self.state, name), used, need) for name in KV_ARRAYS})
         super().grow()
         if self.state.host is not None:
             used = int(self.counters.logged_steps)
             host_steps = larger(self.state.host.steps, used, len(self.state.steps) - used)
             self.state = self.state._replace(host=self.state.host._replace(steps=host_steps))
+
+    def write_kv_events(self) -> None:
+        """From now on write KV events, which the caller reads and throws away (simkv/fleet/kv_feed.py)."""
+        assert writes_kv_events(self.settings), "not all keys are ones that routers hear of"
+        self.config.kv_events = most_kv_events(self.settings, len(self.workload.actions))
+
+    @property
+    def kv_events(self) -> bool:
+        """Whether it writes them."""
+        return bool(self.config.kv_events)
+
+    def restart(self, fresh: Self, at: float, live: Sequence[int]) -> None:
+        """See Replica.restart; KV events go on as well."""
+        kv_events, n = int(self.config.kv_events), int(self.counters.logged_kv)
+        arrays = {name: larger(getattr(self.state, name), n, 1) for name in KV_ARRAYS}
+        super().restart(fresh, at, live)
+        self.config.kv_events = kv_events
+        if kv_events:
+            for array, value in zip(arrays.values(), (KV_CLEARED, 0, int(self.counters.logged_steps) - 1), strict=True):
+                array[n] = value
+            self.counters.logged_kv = n + 1
+            self.state = self.state._replace(**arrays)
 
     @property
     def host_counters(self) -> dict[str, int] | None:

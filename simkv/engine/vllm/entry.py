@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from simkv.engine.resolve import Resolved, resolve
 from simkv.engine.vllm.engine import VllmEngine as make
+from simkv.engine.vllm.kv_events import writes_kv_events
 from simkv.engine.vllm.layout import BLOCK, QUEUE, REQUEST
 
-__all__ = ["bytes_needed", "make", "resolve"]
+__all__ = ["bytes_needed", "make", "resolve", "writes_kv_events"]
 
 BYTES_OF_TABLE = 32
 """Of the table of keys, per block, at most: 8 bytes an entry, 2 entries a block, rounded up to a power of two."""

@@ -22,7 +22,7 @@ def record(f8: str = "", u8: str = "", i8: str = "", i4: str = "", size: int | N
 CONFIG = record(
     i8="num_blocks max_running budget max_model_len caching hashing chunked threshold watermark reserve_full_isl asynchronous priority"
     " max_loras num_groups num_kinds hash_block scheduler_block retention unhashed_to_front stats_at_lookup split_preempted"
-    " virtual log shortest_block blocks_per_request mode max_events",
+    " virtual log kv_events shortest_block blocks_per_request mode max_events",
     f8="a b c overhead_s flops_per_token flops_per_token_context weight_bytes kv_bytes_per_token peak_flops bandwidth",
 )
 """Settings as numbers; the last fields say how long a step takes (simkv/engine/step_time_layout.py)."""
@@ -39,7 +39,7 @@ COUNTERS = record(
     f8="now device_free next_turn",
     i8="steps batches turns tokens finished aborted rejected preemptions stored removed requests queries hits"
     " recompute_requests recompute_queries recompute_hits events logged_rows logged_blocks logged_keys"
-    " logged_steps logged_ticks logged_gaps need_events need_slots"
+    " logged_steps logged_ticks logged_gaps logged_kv kv_turn need_events need_slots"
     " free cached held junction"
     " next_arrival next_action timers wait_head wait_len running unfinished free_slots head_slot head_req"
     " free_entries rows loras stamp in_flight batch phase empty_schedules barren_turns",
@@ -105,6 +105,9 @@ class Engine(NamedTuple):
     steps: np.ndarray  # STEP[T] packed rows (simkv/events/turns.py)
     ticks: np.ndarray  # TICK[t] of turns that share a row
     gaps: np.ndarray  # GAP[g]
+    kv_kinds: np.ndarray  # u1[V] KV events that wait to be read (simkv/engine/vllm/kv_events.py)
+    kv_keys: np.ndarray  # u8[V]
+    kv_turns: np.ndarray  # i4[V]
     host: Any = None  # offload.layout.Host, and its connector's state: one of the next two
     native: Any = None
     simple: Any = None

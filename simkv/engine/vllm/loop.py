@@ -92,6 +92,7 @@ def begin_turn(e, cfg, c):
     queries, hits, recompute_queries, recompute_hits = c.queries, c.hits, c.recompute_queries, c.recompute_hits
     step.stored = c.stored
     step.removed = c.removed
+    c.kv_turn = c.logged_steps
     c.logged_steps += 1
     take_arrivals(e, cfg, c)
     take_actions(e, cfg, c)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkv.engine.contract import KV_CLEARED, KV_REMOVED
 from simkv.engine.vllm.compiled import entry, inline, kernel
+from simkv.engine.vllm.kv_events import emit_kv
 from simkv.events.layout import (
     ALLOCATED,
     FREED_BACK,
@@ -98,7 +100,7 @@ def find_position(blocks, table, key):
 
 @inline
 def register(c, blocks, table, entry, key):
-    """Give an entry (a block, or an extra-key entry) its key, behind older twins."""
+    """Give an entry (a block, or an extra-key entry) its key, behind older twins. Whether there are none."""
     record = blocks[entry]
     record.key = key
     i = find_position(blocks, table, key)
@@ -114,6 +116,7 @@ def register(c, blocks, table, entry, key):
         blocks[oldest].twin_prev = entry
         record.twin_prev = newest
         record.twin_next = oldest
+    return oldest == 0
 
 
 @inline
@@ -135,9 +138,11 @@ def delete_position(table, i):
 
 @inline
 def unregister(c, blocks, table, entry):
+    """Take an entry's key from it. Whether no twin has it either."""
     record = blocks[entry]
     i = find_position(blocks, table, record.key)
-    if record.twin_next == entry:
+    last = record.twin_next == entry
+    if last:
         delete_position(table, i)
         c.cached -= 1
     else:
@@ -145,6 +150,7 @@ def unregister(c, blocks, table, entry):
         blocks[record.twin_next].twin_prev = record.twin_prev
         if entry_at(table, i) == entry:
             table[i] = tagged(record.key, record.twin_next)
+    return last
 
 
 @kernel
@@ -176,7 +182,8 @@ def allocate(e, cfg, c, req, group, row, first, count):
         if block.keys > 0:
             kind = RECYCLED
             c.removed += 1
-            unregister(c, blocks, e.table, b)
+            if unregister(c, blocks, e.table, b) and cfg.kv_events:
+                emit_kv(e, c, KV_REMOVED, block.key)
         if cfg.log:
             if kind != run:
                 emit_run(c, e.log, run, group, req, length)
@@ -271,6 +278,8 @@ def clear_keys(e, cfg, c):
     for i in range(e.table.size):
         e.table[i] = 0
     c.cached = 0
+    if cfg.kv_events:
+        emit_kv(e, c, KV_CLEARED, U(0))
 
 
 @entry

@@ -178,6 +178,7 @@ def hand_back(e, cfg, c, lag):
     rows = e.rows[1 - c.batch]
     c.rows = c.running
     c.empty_schedules = 0
+    c.kv_turn = c.logged_steps - 1
     c.loras = 0
     for i in range(c.running):
         s = e.running[i]
@@ -217,6 +218,7 @@ def quiet_turns(plain, e, cfg, c, until):
         if crossing:
             if c.free < c.running * cfg.num_groups:
                 break
+            c.kv_turn = c.logged_steps
             cross_border(e, cfg, c, number)
             most = 1
         shares = not crossing and goes_on(e.steps[c.logged_steps - 1], c, lag)

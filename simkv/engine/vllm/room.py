@@ -26,6 +26,8 @@ def has_room(e, cfg, c):
     c.need_slots = not has_slots(e.host, e, cfg, c)
     if c.need_slots:
         return False
+    if cfg.kv_events and c.logged_kv + cfg.kv_events > e.kv_keys.size:
+        return False
     if cfg.log:
         need = most_events(e, cfg, c)
         c.need_events = need

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkv.engine.contract import KV_STORED
 from simkv.engine.vllm.compiled import inline, kernel
+from simkv.engine.vllm.kv_events import emit_kv
 from simkv.engine.vllm.layout import DENSE
 from simkv.engine.vllm.pool import allocate, emit, emit_key, emit_run, register, release, touch
 from simkv.events.layout import SKIPPED, STORE, STORED, STORED_EXTRA, TRIMMED
@@ -154,7 +156,8 @@ def store_full_blocks(e, cfg, c, s, known):
                 if group.window > 0 and (b == 0 or not keeps(cfg, group, i, slot.num_prompt, slot.junction)):
                     continue
                 key = e.keys[s, (i + 1) * group.stride - 1] ^ group.key
-                register(c, e.blocks, e.table, b, key)
+                if register(c, e.blocks, e.table, b, key) and cfg.kv_events:
+                    emit_kv(e, c, KV_STORED, key)
                 e.blocks[b].keys = 1
                 c.stored += 1
                 if cfg.log:

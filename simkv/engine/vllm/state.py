@@ -84,6 +84,9 @@ def build(
         steps=empty(first_steps, STEP),
         ticks=empty(4 * first_steps, TICK),
         gaps=empty(max(FIRST_STEPS, 4 * slots), GAP),
+        kv_kinds=np.empty(1, np.uint8),
+        kv_keys=np.empty(1, np.uint64),
+        kv_turns=np.empty(1, i4),
     )
     if s.offload is not None:
         state = state._replace(**build_host(workload, s, s.offload, slots, longest, timed, first_steps))

@@ -12,7 +12,8 @@ _HERE = Path(__file__).parent
 _ENGINE = _HERE.parent.parent / "engine"
 entry, splice, kernel, inline = jit.decorators(
     _HERE,
-    *(_ENGINE / "vllm" / name for name in ("keys.py", "layout.py", "lookup.py", "pool.py")),
+    *(_ENGINE / "vllm" / name for name in ("keys.py", "kv_events.py", "layout.py", "lookup.py", "pool.py")),
     *(_ENGINE / "sglang" / name for name in ("content.py", "layout.py", "links.py")),
+    _ENGINE / "contract.py",
     _ENGINE.parent / "events" / "layout.py",
 )

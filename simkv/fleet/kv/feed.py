@@ -1,26 +1,29 @@
-"""From a replica's log rows to KV events: which content entered and left its cache, and when a router can know. Compiled."""
+"""From a replica's log rows, or what its engine wrote itself, to KV events and when a router can know of them. Compiled."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from simkv.events import layout as ev
-from simkv.events.layout import EVENT, STEP, TICK
+from simkv.events.layout import EVENT, STEP
 from simkv.fleet.kv.address import array_at
 from simkv.fleet.kv.compiled import entry, inline, kernel
+from simkv.fleet.kv.direct import KEY, KIND, TOTAL, read_direct
 from simkv.fleet.kv.index import CLEARED, REMOVED, STORED
+from simkv.fleet.kv.known import TIME, look_at_last, time_of, to_row
 
 U = np.uint64
-KEY, TIME, COUNT, KIND, BLOCK, TOTAL = (np.dtype(name) for name in ("u8", "f8", "i4", "u1", "i4", "i8"))
+COUNT, BLOCK = np.dtype("i4"), np.dtype("i4")
 
 _NUMBERS = (
     "log log_blocks log_keys steps ticks rooms"  # addresses of the replica's log, and how many elements may be read there
     " rows blocks keys turns now"  # addresses of its counters
+    " direct kv kv_turns"  # whether the engine writes KV events itself; then addresses of how many and of their turns
     " timed drain"  # whether its clock runs in seconds; whether what was read is thrown away
     " row block key turn tick event"  # how far it was read
     " held num_blocks"  # address of u8[num_blocks]: each block's key, 0 for none
     " table counts slots"  # addresses of an open addressing table: keys, and how many blocks hold them
-    " kinds pending times capacity head tail"  # addresses of the events nobody has taken yet
+    " kinds pending times capacity head tail"  # addresses of events, of which those before ``head`` were taken; maybe the engine's
 )
 FEED = np.dtype([(name, "i8") for name in _NUMBERS.split()] + [("lag", "f8"), ("latest", "f8")])
 """Where one replica's log lies, and what was made of it."""
@@ -82,21 +85,6 @@ def block_out(held, table, counts, b):
 
 
 @kernel
-def time_of(f, steps, turn, turns):
-    """When the events of a turn leave the replica: with its output, or with the output before it where scheduling runs ahead."""
-    if f.ticks != 0 and steps[turn].turns > 1:  # the first of them, in which everything happened
-        at = array_at(f.ticks, f.rooms, TICK)[f.tick].time
-    elif turn + 1 < turns:
-        at = min(steps[turn].end, steps[turn + 1].time)
-    elif f.timed:
-        at = array_at(f.now, 1, TIME)[0]
-    else:
-        at = steps[turn].time
-    f.latest = max(f.latest, at + f.lag)
-    return f.latest
-
-
-@kernel
 def read_log(f):
     """Turn all new rows of one replica into events. The caller has seen to it that they fit."""
     rows, turns = total(f.rows), total(f.turns)
@@ -105,12 +93,13 @@ def read_log(f):
     held, table, counts = array_at(f.held, f.num_blocks, KEY), array_at(f.table, f.slots, KEY), array_at(f.counts, f.slots, COUNT)
     kinds, pending, times = array_at(f.kinds, f.capacity, KIND), array_at(f.pending, f.capacity, KEY), array_at(f.times, f.capacity, TIME)
     tail = np.int64(f.tail)
-    time = time_of(f, steps, f.turn, turns) if rows > f.row else 0.0
+    if f.row == rows:
+        return
+    time = time_of(f, steps, turns)
     while f.row < rows:
         while f.turn + 1 < turns and f.event >= steps[f.turn + 1].first_event:
-            f.tick += steps[f.turn].turns - 1
-            f.turn += 1
-            time = time_of(f, steps, f.turn, turns)
+            to_row(f, steps, f.turn + 1)
+            time = time_of(f, steps, turns)
         row = log[f.row]
         kind, group, n = row.kind & ev.KIND_MASK, row.kind >> ev.KIND_BITS, np.int64(1)
         if RUNS[kind]:
@@ -140,6 +129,8 @@ def read_log(f):
         f.event += n
         f.row += 1
     f.tail = tail
+    if f.turn + 1 == turns:
+        look_at_last(f, steps, turns)
     if f.drain:
         array_at(f.rows, 1, TOTAL)[0] = array_at(f.blocks, 1, TOTAL)[0] = array_at(f.keys, 1, TOTAL)[0] = 0
         f.row = f.block = f.key = 0
@@ -160,15 +151,18 @@ def has_room(f):
 
 @entry
 def read_logs(feeds, which, upto, out):
-    """Read the new rows of the replicas ``which``; ``out[slot]`` becomes the number of events known by ``upto``.
+    """Read what is new of the replicas ``which``; ``out[slot]`` becomes the number of events known by ``upto``.
 
     Returns -1, or the replica whose events do not fit.
     """
     for k in range(which.size):
         f = feeds[which[k]]
-        if not has_room(f):
+        if f.direct:
+            read_direct(f)
+        elif has_room(f):
+            read_log(f)
+        else:
             return which[k]
-        read_log(f)
         times = array_at(f.times, f.capacity, TIME)
         n = f.head
         while n < f.tail and times[n] <= upto:

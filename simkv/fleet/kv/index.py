@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simkv.engine.contract import KV_CLEARED, KV_REMOVED, KV_STORED
 from simkv.fleet.kv.compiled import entry, inline, kernel
 from simkv.fleet.kv.request_keys import blocks_of, need_keys
 
 U = np.uint64
 HALF, LOW = U(32), U(0xFFFF_FFFF)
-REMOVED, STORED, CLEARED = 0, 1, 2
+REMOVED, STORED, CLEARED = KV_REMOVED, KV_STORED, KV_CLEARED
 """``KVEvents.kinds``."""
 
 META = np.dtype([("used", "i8"), ("free", "i8"), ("live", "i8")])
