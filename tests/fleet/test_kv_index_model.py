@@ -1,0 +1,79 @@
+"""The index of cached blocks against a plain dict: any events of any workers, in a table so small that it grows all the time."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simkv.fleet.kv import kv_index as module
+from simkv.fleet.kv.kv_index import KVIndex
+from simkv.fleet.routing.policy import KVEvents
+
+REMOVED, STORED, CLEARED, FORGET = 0, 1, 2, 3
+WORKERS = (0, 1, 2, 62, 63, 64, 65, 129)
+HOMES = (*range(4), *range(12, 20), *range(28, 33), 63, 64, 127, 128, 255)
+"""Low bits of keys: many begin their search at the same place, or at the end of a table, as long as it is small."""
+
+keys = st.builds(lambda home, high: home + 256 * high, st.sampled_from(HOMES), st.integers(1, 5))
+kinds = st.sampled_from([STORED] * 8 + [REMOVED] * 5 + [CLEARED])
+batches = st.tuples(st.sampled_from(WORKERS), st.lists(st.tuples(kinds, keys), max_size=60))
+forgets = st.tuples(st.sampled_from(WORKERS), st.just(FORGET))
+
+
+def small() -> Any:
+    """Tables that begin with 16 places and move to other memory every second time they grow."""
+    return patch.multiple(module, FIRST_PLACES=16, ROOM=2)
+
+
+def held(index: KVIndex) -> dict[int, set[int]]:
+    """All that an index knows: the workers of each key."""
+    ix = index.state
+    rows = [row for row in ix.rows[: ix.places].tolist() if row[0]]
+    found = {key: {64 * i + b for i, word in enumerate(words[: ix.words]) for b in range(64) if word >> b & 1} for key, *words in rows}
+    assert len(found) == len(rows) == len(index)
+    assert not ix.rows[ix.places :].any()
+    return found
+
+
+def apply_to(model: dict[int, list[int]], worker: int, kind: int, key: int, most: int) -> None:
+    """One event; a key's workers are listed the latest first."""
+    for k in [key] if kind in (STORED, REMOVED) else list(model):
+        rest = [w for w in model.get(k, []) if w != worker]
+        model[k] = [worker, *rest][:most] if kind == STORED else rest
+        if not model[k]:
+            del model[k]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.lists(st.one_of(batches, batches, batches, forgets), max_size=25), st.sampled_from([None, 1, 3, 4, 5]))
+def test_any_events(steps: list[Any], most: int | None) -> None:
+    model: dict[int, list[int]] = {}
+    with small():
+        index = KVIndex(max(WORKERS) + 1, most=most)
+        for worker, events in steps:
+            if events == FORGET:
+                index.forget(worker)
+                apply_to(model, worker, FORGET, 0, 0)
+                continue
+            kinds, keys = [kind for kind, _ in events], [0 if kind == CLEARED else key for kind, key in events]
+            index.apply(worker, KVEvents(np.array(kinds, np.uint8), np.array(keys, np.uint64), 16))
+            for kind, key in zip(kinds, keys, strict=True):
+                apply_to(model, worker, kind, key, most or len(WORKERS))
+            assert held(index) == {key: set(workers) for key, workers in model.items()}
+
+
+def test_a_table_that_grows_in_place() -> None:
+    """Every key is still found, from a table of 16 places to one of thousands, with many rows far from where they belong."""
+    rng = np.random.default_rng(7)
+    keys = np.unique(rng.integers(1, 1 << 63, 5000, np.uint64) & ~np.uint64(0b1110))
+    rng.shuffle(keys)
+    with small():
+        index = KVIndex(2)
+        for part in np.array_split(keys, 40):
+            index.apply(0, KVEvents(np.full(len(part), STORED, np.uint8), part, 16))
+        index.apply(1, KVEvents(np.full(len(keys), STORED, np.uint8), keys, 16))
+    assert held(index) == {key: {0, 1} for key in keys.tolist()}
