@@ -9,7 +9,6 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 from numba.np import arrayobj as numba_arrays
@@ -41,23 +40,3 @@ def _interpreted(address: int, n: int, dtype: np.dtype[Any]) -> Any:
 
 array_at: Any = _interpreted if config.DISABLE_JIT else _compiled
 """``array_at(address, n, dtype)``: the array of ``n`` elements at this address, which must stay alive as long as it is used."""
-
-
-@intrinsic
-def _compiled_prefetch(typingctx: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        flag, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag]))
-        write, keep, data = flag(1), flag(3), flag(1)
-        builder.call(function, [builder.inttoptr(args[0], pointer), write, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-def _no_prefetch(address: int) -> None:
-    pass
-
-
-prefetch: Any = _no_prefetch if config.DISABLE_JIT else _compiled_prefetch
-"""``prefetch(address)``: the processor may begin to fetch what stands there, which will soon be written."""

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simkv.fleet.kv.address import prefetch
 from simkv.fleet.kv.compiled import entry, inline, kernel
 from simkv.fleet.kv.request_keys import blocks_of, need_keys
+from simkv.jit import prefetch
 
 U = np.uint64
 REMOVED, STORED, CLEARED = 0, 1, 2
