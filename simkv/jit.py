@@ -19,7 +19,10 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import config as numba_config
+from numba.core import types
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
@@ -113,3 +116,23 @@ def prune_stale() -> int:
             shutil.rmtree(folder, ignore_errors=True)
             gone += 1
     return gone
+
+
+@intrinsic
+def _compiled_prefetch(typingctx: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        flag, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag]))
+        write, keep, data = flag(1), flag(3), flag(1)
+        builder.call(function, [builder.inttoptr(args[0], pointer), write, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+def _no_prefetch(address: int) -> None:
+    pass
+
+
+prefetch: Any = _no_prefetch if config.DISABLE_JIT else _compiled_prefetch
+"""``prefetch(address)``: the processor may begin to fetch what stands there, which will soon be written."""

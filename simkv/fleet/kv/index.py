@@ -9,24 +9,32 @@ import numpy as np
 from simkv.engine.contract import KV_CLEARED, KV_REMOVED, KV_STORED
 from simkv.fleet.kv.compiled import entry, inline, kernel
 from simkv.fleet.kv.request_keys import blocks_of, need_keys
+from simkv.jit import prefetch
 
 U = np.uint64
-HALF, LOW = U(32), U(0xFFFF_FFFF)
 REMOVED, STORED, CLEARED = KV_REMOVED, KV_STORED, KV_CLEARED
 """``KVEvents.kinds``."""
 
-META = np.dtype([("used", "i8"), ("free", "i8"), ("live", "i8")])
-"""``used``: entries ever taken; ``free``: the first one given back, chained by their keys; ``live``: entries in the table."""
+META = np.dtype([("live", "i8")])
+"""``live``: blocks somebody holds."""
+AHEAD = 16
+"""Events whose places are fetched before their turn: a table of millions of blocks is in no cache."""
 
 
 class Index(NamedTuple):
-    """N entries, W workers. Entry 0 is none; its row is empty."""
+    """An open addressing table of S = 2^k places, W workers, w = ceil(W / 64). A block that nobody holds has no row.
 
-    table: Any  # u8[2^k] open addressing, 0 = empty: lower half of a key, then its entry
-    rows: Any  # u8[N + 1, 1 + ceil(W / 64)]: key, then the workers that hold it
+    Everything about a block stands in one row, so that an event reaches into memory once: its key (0: an empty place), the workers
+    that hold it in w words, and, where only so many are kept, the latest of them. The last row is always empty.
+    """
+
+    rows: Any  # u8[R + 1, 1 + w + ceil(most / 4)], of which the first S <= R are in use
+    latest: Any  # u2 view of rows, four columns for one of its; behind the words: workers +1, the last one first
+    places: Any  # int: S
+    words: Any  # int: w
+    most: Any  # int: how many workers of a block are kept, 0: all
     meta: Any  # META[1]
     scratch: Any  # i8[3, 64] intervals still to look into
-    recent: Any  # i4[N + 1, P]: workers of an entry, +1, the latest first, where only P are kept; else one row without columns
 
 
 @inline
@@ -40,92 +48,68 @@ def bit_of(w):
 
 
 @inline
-def has(rows, x, w):
-    """Whether worker ``w`` holds entry ``x``."""
-    return rows[x, 1 + (w >> 6)] >> U(w & 63) & U(1) != 0
-
-
-@inline
-def is_empty(rows, x):
-    """Whether nobody holds entry ``x``."""
+def is_empty(ix, x):
+    """Whether nobody holds the block at place ``x``."""
     holders = U(0)
-    for i in range(1, rows.shape[1]):
-        holders |= rows[x, i]
+    for i in range(1, 1 + ix.words):
+        holders |= ix.rows[x, i]
     return holders == 0
 
 
 @inline
-def same_holders(rows, x, y):
+def same_holders(ix, x, y):
     differ = U(0)
-    for i in range(1, rows.shape[1]):
-        differ |= rows[x, i] ^ rows[y, i]
+    for i in range(1, 1 + ix.words):
+        differ |= ix.rows[x, i] ^ ix.rows[y, i]
     return differ == 0
 
 
-@kernel
-def place_of(table, rows, key):
-    """Table position that holds ``key``, or the empty one where it would go."""
-    mask = table.size - 1
-    i = np.int64(key & U(mask))
-    while True:
-        word = table[i]
-        if word == 0 or (word >> HALF == key & LOW and rows[np.int64(word & LOW), 0] == key):
-            return i
-        i = (i + 1) & mask
+@inline
+def home_of(ix, key):
+    """Place where the search for a key begins; keys are well mixed."""
+    return np.int64(key & U(ix.places - 1))
 
 
 @inline
-def find(table, rows, key):
-    """Entry of a key, 0 if there is none."""
-    return np.int64(table[place_of(table, rows, key)] & LOW)
-
-
-@kernel
-def new_entry(ix, key):
-    """An entry nobody holds yet; the caller has seen to it that there is room."""
-    meta = ix.meta[0]
-    x = meta.free
-    if x != 0:
-        meta.free = np.int64(ix.rows[x, 0])
-    else:
-        meta.used += 1
-        x = meta.used
-    meta.live += 1
-    place = place_of(ix.table, ix.rows, key)
-    ix.rows[x, 0] = key
-    ix.table[place] = (key << HALF) | U(x)
+def place_of(ix, key):
+    """Place that holds ``key``, or the empty one where it would go."""
+    x = home_of(ix, key)
+    while ix.rows[x, 0] != key and ix.rows[x, 0] != 0:
+        x = (x + 1) & (ix.places - 1)
     return x
 
 
+@inline
+def move_row(rows, x, others, y):
+    """Row ``y`` of ``others`` goes to place ``x``; it leaves an empty place."""
+    for i in range(rows.shape[1]):
+        rows[x, i] = others[y, i]
+        others[y, i] = U(0)
+
+
 @kernel
-def drop_entry(ix, x):
-    """The entry leaves the table; later entries of its probe chain move up."""
-    table, rows = ix.table, ix.rows
-    mask = table.size - 1
-    hole = place_of(table, rows, rows[x, 0])
-    i = hole
+def drop(ix, x):
+    """The block at place ``x`` leaves the table; later rows of its probe chain move up."""
+    rows, mask = ix.rows, ix.places - 1
+    for i in range(rows.shape[1]):
+        rows[x, i] = U(0)
+    i = x
     while True:
         i = (i + 1) & mask
-        word = table[i]
-        if word == 0:
+        key = rows[i, 0]
+        if key == 0:
             break
-        home = np.int64((word >> HALF) & U(mask))
-        if (i - home) & mask >= (i - hole) & mask:
-            table[hole] = word
-            hole = i
-    table[hole] = U(0)
-    meta = ix.meta[0]
-    for i in range(1, rows.shape[1]):
-        rows[x, i] = U(0)
-    rows[x, 0] = U(meta.free)
-    meta.free = x
-    meta.live -= 1
+        if (i - home_of(ix, key)) & mask >= (i - x) & mask:
+            move_row(rows, x, rows, i)
+            x = i
+    ix.meta[0].live -= 1
 
 
 @kernel
 def keep_latest(ix, x, w):
-    """Worker ``w`` is the latest to hold an entry; the one that came first is forgotten if there are too many."""
-    latest = ix.recent[x]
+    """Worker ``w`` is the latest to hold a block; the one that came first is forgotten if there are too many."""
+    first = 4 * (1 + ix.words)
+    latest = ix.latest[x, first : first + ix.most]
     i = 0
     while i < latest.size - 1 and latest[i] != w + 1 and latest[i] != 0:
         i += 1
@@ -140,8 +124,9 @@ def keep_latest(ix, x, w):
 
 @kernel
 def leave_latest(ix, x, w):
-    """Worker ``w`` holds the entry no more."""
-    latest, n = ix.recent[x], 0
+    """Worker ``w`` holds the block no more."""
+    first, n = 4 * (1 + ix.words), 0
+    latest = ix.latest[x, first : first + ix.most]
     for i in range(latest.size):
         if latest[i] != w + 1:
             latest[n] = latest[i]
@@ -150,47 +135,73 @@ def leave_latest(ix, x, w):
         latest[i] = 0
 
 
+@inline
+def lose(ix, x, w):
+    """Worker ``w`` holds the block at place ``x`` no more. Whether its row went."""
+    ix.rows[x, word_of(w)] &= ~bit_of(w)
+    if ix.most > 0:
+        leave_latest(ix, x, w)
+    gone = is_empty(ix, x)
+    if gone:
+        drop(ix, x)
+    return gone
+
+
 @entry
 def apply_events(ix, w, kinds, keys, first):
     """A worker's events from ``first`` on. Returns where it stopped: the end, or where the index is full."""
-    table, rows, meta = ix.table, ix.rows, ix.meta[0]
+    rows, meta = ix.rows, ix.meta[0]
     word, bit = word_of(w), bit_of(w)
+    full = ix.places // 8 * 5
+    memory, width = rows.ctypes.data, rows.shape[1] * 8
+    for i in range(first, min(first + AHEAD, keys.size)):
+        prefetch(memory + home_of(ix, keys[i]) * width)
     for i in range(first, kinds.size):
-        kind = kinds[i]
-        if kind == STORED:
-            x = find(table, rows, keys[i])
-            if x == 0:
-                if meta.free == 0 and meta.used + 1 >= len(rows):
-                    return i
-                x = new_entry(ix, keys[i])
-            rows[x, word] |= bit
-            if ix.recent.shape[1] > 0:
-                keep_latest(ix, x, w)
-        elif kind == REMOVED:
-            x = find(table, rows, keys[i])
-            if x != 0:
-                rows[x, word] &= ~bit
-                if ix.recent.shape[1] > 0:
-                    leave_latest(ix, x, w)
-                if is_empty(rows, x):
-                    drop_entry(ix, x)
-        else:
+        if i + AHEAD < kinds.size:
+            prefetch(memory + home_of(ix, keys[i + AHEAD]) * width)
+        if kinds[i] == CLEARED:
             forget_worker(ix, w)
+            continue
+        x = place_of(ix, keys[i])
+        if kinds[i] == STORED:
+            if rows[x, 0] == 0:
+                if meta.live >= full:
+                    return i
+                rows[x, 0] = keys[i]
+                meta.live += 1
+            rows[x, word] |= bit
+            if ix.most > 0:
+                keep_latest(ix, x, w)
+        elif rows[x, word] & bit != 0:
+            lose(ix, x, w)
     return kinds.size
 
 
 @kernel
 def forget_worker(ix, w):
     """The worker holds nothing any more."""
-    rows = ix.rows
     word, bit = word_of(w), bit_of(w)
-    for x in range(1, ix.meta[0].used + 1):
-        if rows[x, word] & bit != 0:
-            rows[x, word] &= ~bit
-            if ix.recent.shape[1] > 0:
-                leave_latest(ix, x, w)
-            if is_empty(rows, x):
-                drop_entry(ix, x)
+    x = 0
+    while x < ix.places:
+        if ix.rows[x, word] & bit == 0 or not lose(ix, x, w):
+            x += 1  # otherwise another row may have moved here
+
+
+@entry
+def refill(ix, rows, places):
+    """Enter the rows of a table of ``places``. They may be those of ``ix`` itself, with half the places.
+
+    From an empty place on, rows go to places no later than their own (in either half), so none is written over.
+    """
+    first = 0
+    while rows[first, 0] != 0:
+        first += 1
+    for i in range(1, places):
+        y = (first + i) & (places - 1)
+        if rows[y, 0] != 0:
+            x = place_of(ix, rows[y, 0])
+            if ix.rows[x, 0] == 0:
+                move_row(ix.rows, x, rows, y)
 
 
 @entry
@@ -200,10 +211,10 @@ def forget(ix, w):
 
 
 @kernel
-def give(rows, x, y, n, out):
-    """Workers of entry ``x`` that are not in ``y`` hold ``n`` blocks."""
-    for i in range(1, rows.shape[1]):
-        left = rows[x, i] & ~rows[y, i]
+def give(ix, x, y, n, out):
+    """Workers that hold the block at place ``x`` and not the one at ``y`` hold ``n`` blocks."""
+    for i in range(1, 1 + ix.words):
+        left = ix.rows[x, i] & ~ix.rows[y, i]
         w = (i - 1) << 6
         while left != 0:
             if left & U(0xFF) == 0:
@@ -222,36 +233,36 @@ def count_closed(ix, k, req, out):
 
     The holders of later blocks are among those of earlier ones, so between two blocks with equal holders nothing happens.
     """
-    table, rows, todo = ix.table, ix.rows, ix.scratch
+    rows, todo = ix.rows, ix.scratch
     out[:] = 0
     n = blocks_of(k, req)
     if n == 0:
         return
     need_keys(k, req, 1)
-    low, x = 1, find(table, rows, k.keys[0])
+    low, x = 1, place_of(ix, k.keys[0])
     depth = 0
-    while x != 0 and low < n:  # by steps that double; what lies between is looked into below
+    while rows[x, 0] != 0 and low < n:  # by steps that double; what lies between is looked into below
         high = min(2 * low, n)
         need_keys(k, req, high)
-        y = find(table, rows, k.keys[high - 1])
-        if not same_holders(rows, x, y):
+        y = place_of(ix, k.keys[high - 1])
+        if not same_holders(ix, x, y):
             todo[0, depth], todo[1, depth], todo[2, depth] = low, high, x
             depth += 1
         low, x = high, y
-    give(rows, x, 0, n, out)
+    give(ix, x, rows.shape[0] - 1, n, out)
     while depth > 0:
         depth -= 1
         low, high, x = todo[0, depth], todo[1, depth], todo[2, depth]
-        y = find(table, rows, k.keys[high - 1])
+        y = place_of(ix, k.keys[high - 1])
         if high - low == 1:
-            give(rows, x, y, low, out)
+            give(ix, x, y, low, out)
             continue
         middle = (low + high) >> 1
-        z = find(table, rows, k.keys[middle - 1])
-        if not same_holders(rows, x, z):
+        z = place_of(ix, k.keys[middle - 1])
+        if not same_holders(ix, x, z):
             todo[0, depth], todo[1, depth], todo[2, depth] = low, middle, x
             depth += 1
-        if not same_holders(rows, z, y):
+        if not same_holders(ix, z, y):
             todo[0, depth], todo[1, depth], todo[2, depth] = middle, high, z
             depth += 1
 
@@ -265,9 +276,9 @@ def count_each(ix, k, req, out, active):
     active[:] = ~U(0)
     for p in range(n):
         need_keys(k, req, p + 1)
-        x = find(ix.table, rows, k.keys[p])
+        x = place_of(ix, k.keys[p])
         anybody = U(0)
-        for i in range(1, rows.shape[1]):
+        for i in range(1, 1 + ix.words):
             active[i - 1] &= rows[x, i]
             anybody |= active[i - 1]
         if anybody == 0:

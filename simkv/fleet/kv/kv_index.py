@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from simkv.engine.vllm.layout import power_of_two
-from simkv.fleet.kv import index as ix
 from simkv.fleet.kv.compiled import entry
 from simkv.fleet.kv.dynamo_tree import DynamoTree
-from simkv.fleet.kv.index import CLEARED, META, STORED, Index, apply_events, count_closed, count_each, forget
+from simkv.fleet.kv.index import CLEARED, META, STORED, Index, apply_events, count_closed, count_each, forget, refill
 from simkv.fleet.kv.request_keys import RequestKeys
 from simkv.fleet.routing.policy import KVEvents
 
-FIRST_ENTRIES = 1 << 12
+FIRST_PLACES = 1 << 14
+ROOM = 8
+"""Places that are set aside for each one in use. Memory nobody has written to costs nothing, and memory new to the process much."""
 
 
 @entry
@@ -43,16 +43,13 @@ class KVIndex:
         self.workers, self.gaps = workers, gaps or self.most > 0
         self.tree: DynamoTree | None = None
         self.active = np.zeros((workers + 63) // 64, np.uint64)
-        self.state = self._make(FIRST_ENTRIES)
+        self.state = self._make(FIRST_PLACES)
 
-    def _make(self, entries: int) -> Index:
-        return Index(
-            table=np.zeros(power_of_two(2 * entries + 2), np.uint64),
-            rows=np.zeros((entries + 1, 1 + len(self.active)), np.uint64),
-            meta=np.zeros(1, META).view(np.recarray),
-            scratch=np.zeros((3, 64), np.int64),
-            recent=np.zeros((entries + 1 if self.most else 1, self.most), np.int32),
-        )
+    def _make(self, places: int) -> Index:
+        words = len(self.active)
+        rows = np.zeros((ROOM * places + 1, 1 + words + (self.most + 3) // 4), np.uint64)
+        meta, scratch = np.zeros(1, META).view(np.recarray), np.zeros((3, 64), np.int64)
+        return Index(rows, rows.view(np.uint16), places, words, self.most, meta, scratch)
 
     def __len__(self) -> int:
         """Blocks somebody holds."""
@@ -98,17 +95,6 @@ class KVIndex:
 
     def _enlarge(self) -> None:
         old = self.state
-        self.state = new = self._make(2 * len(old.rows))
-        new.rows[: len(old.rows)], new.meta[:] = old.rows, old.meta
-        new.recent[: len(old.recent)] = old.recent
-        refill(new, old.table)
-
-
-@entry
-def refill(new, table):  # type: ignore[no-untyped-def]
-    """Enter what the old table held into the new one."""
-    for word in table:
-        if word != 0:
-            x = np.int64(word & ix.LOW)
-            key = new.rows[x, 0]
-            new.table[ix.place_of(new.table, new.rows, key)] = (key << ix.HALF) | np.uint64(x)
+        places = 2 * old.places
+        self.state = old._replace(places=places) if places < len(old.rows) else self._make(places)._replace(meta=old.meta)
+        refill(self.state, old.rows, old.places)
