@@ -172,7 +172,7 @@ def evict_extras(e, cfg, c, req, group, b):
 @kernel
 def allocate(e, cfg, c, req, group, row, first, count):
     """Pop ``count`` blocks from the head of the free queue into ``row[first:]``; a popped block that is cached is evicted."""
-    blocks, at = e.blocks, c.logged_blocks
+    blocks, at, tell = e.blocks, c.logged_blocks, cfg.kv_events > 0
     run, length = ALLOCATED, 0
     for k in range(first, first + count):
         b = blocks[0].free_next
@@ -182,7 +182,8 @@ def allocate(e, cfg, c, req, group, row, first, count):
         if block.keys > 0:
             kind = RECYCLED
             c.removed += 1
-            if unregister(c, blocks, e.table, b) and cfg.kv_events:
+            last = unregister(c, blocks, e.table, b)
+            if tell and last:
                 emit_kv(e, c, KV_REMOVED, block.key)
         if cfg.log:
             if kind != run:

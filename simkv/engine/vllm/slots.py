@@ -139,7 +139,7 @@ def store_extra(e, cfg, c, s, g, known):
 @kernel
 def store_full_blocks(e, cfg, c, s, known):
     """Register the request's full blocks up to ``known`` tokens (BlockPool.cache_full_blocks)."""
-    slot = e.slots[s]
+    slot, tell = e.slots[s], cfg.kv_events > 0
     if cfg.num_groups > 1:
         known = known // cfg.scheduler_block * cfg.scheduler_block
     for g in range(cfg.num_groups):
@@ -156,7 +156,8 @@ def store_full_blocks(e, cfg, c, s, known):
                 if group.window > 0 and (b == 0 or not keeps(cfg, group, i, slot.num_prompt, slot.junction)):
                     continue
                 key = e.keys[s, (i + 1) * group.stride - 1] ^ group.key
-                if register(c, e.blocks, e.table, b, key) and cfg.kv_events:
+                first = register(c, e.blocks, e.table, b, key)
+                if tell and first:
                     emit_kv(e, c, KV_STORED, key)
                 e.blocks[b].keys = 1
                 c.stored += 1
