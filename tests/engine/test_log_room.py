@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simkv.engine.contract import PROCESSED, SCHEDULED
 from simkv.engine.vllm import state as module
 from simkv.engine.vllm.engine import DONE, VllmEngine
 from simkv.replay import replay
@@ -44,6 +45,34 @@ def test_running_requests_reset_and_back_again() -> None:
     actions = [{"at": 30, "op": "reset_prefix_cache", "reset_running_requests": True}]
     made = case(requests, actions, max_num_batched_tokens=16, num_gpu_blocks=600)
     assert Side(made).run() == "done"
+
+
+def crowd(seed: int) -> Case:
+    """Long prompts in small chunks, of all priorities, in a pool for a few of them: preempted, they give back what they were given."""
+    r = Random(900 + seed)
+    requests = [
+        request(f"r{i}", r.choice([30, 120, 200]), r.randint(1, 30), r.randrange(12), priority=r.randrange(6))
+        for i in range(r.randint(6, 14))
+    ]
+    limits = {"max_num_batched_tokens": r.choice([32, 64]), "long_prefill_token_threshold": r.choice([0, 8, 24])}
+    return case(requests, policy="priority", num_gpu_blocks=r.choice([60, 64, 70]), **limits)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_preempted_requests_give_back_their_share_of_the_batch(seed: int) -> None:
+    made = crowd(seed)
+    assert Side(made).run() == "done"
+    engine = VllmEngine(made.workload, made.settings, made.step_time.record(), log=False)
+    engine.write_kv_events()
+    c, before = engine.counters, 0
+    while engine.advance(pause=True) in (SCHEDULED, PROCESSED):
+        if c.phase == 0:
+            assert c.logged_kv - before <= engine.config.kv_events
+            before = int(c.logged_kv)
+
+
+def test_crowds_preempt_each_other() -> None:
+    assert sum(int(finished(crowd(seed)).counters.preemptions) for seed in range(30)) > 60
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -46,6 +46,17 @@ def held(index: KVIndex) -> dict[int, set[int]]:
     return found
 
 
+def orders(index: KVIndex) -> dict[int, list[int]]:
+    """The workers of each key that several hold, the latest first."""
+    o = index.state.orders
+    if o is None:
+        return {}
+    found = {int(o.rows[y, 0]): [int(w) - 1 for w in o.latest[y, o.lanes :] if w] for y in range(o.places) if o.rows[y, 0]}
+    assert len(found) == o.meta[0].live
+    assert not o.rows[o.places :].any()
+    return found
+
+
 def apply_to(model: dict[int, list[int]], worker: int, kind: int, key: int, most: int) -> None:
     """One event; a key's workers are listed the latest first."""
     for k in [key] if kind in (STORED, REMOVED) else list(model):
@@ -72,6 +83,7 @@ def test_any_events(data: st.DataObject, workers: tuple[int, ...], most: int | N
             for kind, key in zip(kinds, keys, strict=True):
                 apply_to(model, worker, kind, key, most or len(workers))
             assert held(index) == {key: set(workers) for key, workers in model.items()}
+            assert orders(index) == ({key: workers for key, workers in model.items() if len(workers) > 1} if most else {})
 
 
 def test_a_table_that_grows_in_place() -> None:
@@ -79,9 +91,11 @@ def test_a_table_that_grows_in_place() -> None:
     rng = np.random.default_rng(7)
     keys = np.unique(rng.integers(1, 1 << 63, 5000, np.uint64) & ~np.uint64(0b1110))
     rng.shuffle(keys)
-    with small():
-        index = KVIndex(2)
-        for part in np.array_split(keys, 40):
-            index.apply(0, KVEvents(np.full(len(part), STORED, np.uint8), part, 16))
-        index.apply(1, KVEvents(np.full(len(keys), STORED, np.uint8), keys, 16))
-    assert held(index) == {key: {0, 1} for key in keys.tolist()}
+    for workers, most in ((2, None), (300, 2)):
+        with small():
+            index = KVIndex(workers, most=most)
+            for part in np.array_split(keys, 40):
+                index.apply(0, KVEvents(np.full(len(part), STORED, np.uint8), part, 16))
+            index.apply(1, KVEvents(np.full(len(keys), STORED, np.uint8), keys, 16))
+        assert held(index) == {key: {0, 1} for key in keys.tolist()}
+        assert orders(index) == ({key: [1, 0] for key in keys.tolist()} if most else {})

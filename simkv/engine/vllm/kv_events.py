@@ -30,10 +30,13 @@ def emit_kv(e, c, kind, key):  # type: ignore[no-untyped-def]
 def most_kv_events(s: Resolved, actions: int) -> int:
     """Upper bound of the KV events one turn can write: ``CONFIG.kv_events``, 0 where none are written.
 
-    Twice: all blocks there were lose their content, and so many of a batch fill up; a reset is one event.
+    Blocks fill up: those of a batch, twice where a partial one is completed, and one more per request when its output comes. A
+    preemption by priority gives back what the victim took of the batch, so every running request may have had all of it. What was
+    there before or was filled up can lose its content; a reset is one event.
     """
-    per_batch = s.max_num_batched_tokens // s.block_size + 2 * s.max_running
-    return 2 * (s.num_gpu_blocks + 4 * per_batch) + actions + 64
+    batches = 1 + (s.max_running if s.policy == "priority" else 0)
+    filled = batches * (s.max_num_batched_tokens // s.block_size) + 4 * s.max_running
+    return s.num_gpu_blocks + 2 * filled + actions + 64
 
 
 def writes_kv_events(s: Resolved) -> bool:

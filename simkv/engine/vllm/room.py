@@ -14,7 +14,8 @@ def most_events(e, cfg, c):
     acts = c.next_action < e.actions.size and e.actions[c.next_action].at <= clock(cfg, c)
     running = 0 if acts else c.running  # aborts and resets make room before schedule()
     admissible = min(cfg.max_running - running, c.unfinished - running + to_come, cfg.budget)
-    per_batch = cfg.num_groups * (cfg.budget // cfg.shortest_block + 2 * cfg.max_running)
+    batches = 1 + c.running * cfg.priority  # a preemption by priority gives back what its victim took of the batch
+    per_batch = cfg.num_groups * (batches * (cfg.budget // cfg.shortest_block) + 2 * cfg.max_running)
     hits = (max(admissible, 0) + most_loads(e.host, c)) * cfg.num_groups * cfg.blocks_per_request
     return most_host_events(e.host, c) + 2 * (c.held + hits) + 6 * per_batch + 8 * cfg.max_running + 4 * to_come + 4 * e.actions.size + 64
 

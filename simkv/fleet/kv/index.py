@@ -24,17 +24,28 @@ AHEAD = 16
 class Index(NamedTuple):
     """An open addressing table of S = 2^k places, W workers, w = ceil(W / 64). A block that nobody holds has no row.
 
-    Everything about a block stands in one row, so that an event reaches into memory once: its key (0: an empty place), the workers
-    that hold it in w words, and, where only so many are kept, the latest of them. The last row is always empty.
+    What there is about a block stands in one row, so that an event reaches into memory once: its key (0: an empty place), and the
+    workers that hold it in w words. The last row is always empty. Where only so many workers of a block are kept, those of a block
+    that several hold have an order; it stands in a table of its own, which is small.
     """
 
-    rows: Any  # u8[R + 1, 1 + w + ceil(most / 4)], of which the first S <= R are in use
-    latest: Any  # u2 view of rows, four columns for one of its; behind the words: workers +1, the last one first
+    rows: Any  # u8[R + 1, 1 + w], of which the first S <= R are in use
     places: Any  # int: S
     words: Any  # int: w
-    most: Any  # int: how many workers of a block are kept, 0: all
     meta: Any  # META[1]
     scratch: Any  # i8[3, 64] intervals still to look into
+    orders: Any  # Orders; None where all workers are kept
+
+
+class Orders(NamedTuple):
+    """Blocks that two workers hold, or more: which came last. A table like the other."""
+
+    rows: Any  # u8[R + 1, 1 + what the latest need]: the key first
+    latest: Any  # u1 or u2 view of rows, ``lanes`` columns for one of its; behind the key: workers +1, the last one first
+    places: Any
+    meta: Any
+    lanes: Any  # int
+    most: Any  # int: how many are kept
 
 
 @inline
@@ -48,12 +59,14 @@ def bit_of(w):
 
 
 @inline
-def is_empty(ix, x):
-    """Whether nobody holds the block at place ``x``."""
-    holders = U(0)
+def holders_of(ix, x):
+    """How many hold the block at place ``x``: none, one, or more (2)."""
+    n = 0
     for i in range(1, 1 + ix.words):
-        holders |= ix.rows[x, i]
-    return holders == 0
+        word = ix.rows[x, i]
+        if word != 0:
+            n += 1 if word & (word - U(1)) == 0 else 2
+    return min(n, 2)
 
 
 @inline
@@ -68,6 +81,12 @@ def same_holders(ix, x, y):
 def home_of(ix, key):
     """Place where the search for a key begins; keys are well mixed."""
     return np.int64(key & U(ix.places - 1))
+
+
+@inline
+def fetch(ix, key):
+    """The place where the search for a key begins will soon be looked at."""
+    prefetch(ix.rows.ctypes.data + home_of(ix, key) * ix.rows.shape[1] * 8)
 
 
 @inline
@@ -105,11 +124,27 @@ def drop(ix, x):
     ix.meta[0].live -= 1
 
 
+@inline
+def is_full(table):
+    return table.meta[0].live >= table.places // 8 * 5
+
+
 @kernel
-def keep_latest(ix, x, w):
+def begin_order(ix, o, x):
+    """One worker holds the block at place ``x``, and another will: it was the latest so far."""
+    key, v = ix.rows[x, 0], 0
+    while ix.rows[x, word_of(v)] & bit_of(v) == 0:
+        v += 1
+    y = place_of(o, key)
+    o.rows[y, 0] = key
+    o.latest[y, o.lanes] = v + 1
+    o.meta[0].live += 1
+
+
+@kernel
+def keep_latest(ix, o, x, w):
     """Worker ``w`` is the latest to hold a block; the one that came first is forgotten if there are too many."""
-    first = 4 * (1 + ix.words)
-    latest = ix.latest[x, first : first + ix.most]
+    latest = o.latest[place_of(o, ix.rows[x, 0]), o.lanes : o.lanes + o.most]
     i = 0
     while i < latest.size - 1 and latest[i] != w + 1 and latest[i] != 0:
         i += 1
@@ -123,10 +158,9 @@ def keep_latest(ix, x, w):
 
 
 @kernel
-def leave_latest(ix, x, w):
+def leave_latest(ix, o, x, w):
     """Worker ``w`` holds the block no more."""
-    first, n = 4 * (1 + ix.words), 0
-    latest = ix.latest[x, first : first + ix.most]
+    latest, n = o.latest[place_of(o, ix.rows[x, 0]), o.lanes : o.lanes + o.most], 0
     for i in range(latest.size):
         if latest[i] != w + 1:
             latest[n] = latest[i]
@@ -136,44 +170,68 @@ def leave_latest(ix, x, w):
 
 
 @inline
-def lose(ix, x, w):
-    """Worker ``w`` holds the block at place ``x`` no more. Whether its row went."""
+def end_order(ix, o, x):
+    """One worker is left."""
+    drop(o, place_of(o, ix.rows[x, 0]))
+
+
+@inline
+def hold(ix, orders, x, w):
+    """Worker ``w`` holds the block at place ``x``. Whether there was room for that."""
+    if orders is not None:
+        before, held = holders_of(ix, x), ix.rows[x, word_of(w)] & bit_of(w) != 0
+        if before == 1 and not held:
+            if is_full(orders):
+                return False
+            begin_order(ix, orders, x)
+        if before > 1 or (before == 1 and not held):
+            keep_latest(ix, orders, x, w)
+            ix.rows[x, word_of(w)] |= bit_of(w)
+            if holders_of(ix, x) == 1:
+                end_order(ix, orders, x)
+    ix.rows[x, word_of(w)] |= bit_of(w)
+    return True
+
+
+@inline
+def lose(ix, orders, x, w):
+    """Worker ``w``, which holds the block at place ``x``, does so no more. Whether its row went."""
     ix.rows[x, word_of(w)] &= ~bit_of(w)
-    if ix.most > 0:
-        leave_latest(ix, x, w)
-    gone = is_empty(ix, x)
-    if gone:
+    left = holders_of(ix, x)
+    if left == 0:
         drop(ix, x)
-    return gone
+    elif orders is not None:
+        if left == 1:
+            end_order(ix, orders, x)
+        else:
+            leave_latest(ix, orders, x, w)
+    return left == 0
 
 
 @entry
 def apply_events(ix, w, kinds, keys, first):
-    """A worker's events from ``first`` on. Returns where it stopped: the end, or where the index is full."""
+    """A worker's events from ``first`` on. Returns where it stopped: the end, or where a table is full."""
     rows, meta = ix.rows, ix.meta[0]
     word, bit = word_of(w), bit_of(w)
-    full = ix.places // 8 * 5
-    memory, width = rows.ctypes.data, rows.shape[1] * 8
     for i in range(first, min(first + AHEAD, keys.size)):
-        prefetch(memory + home_of(ix, keys[i]) * width)
+        fetch(ix, keys[i])
     for i in range(first, kinds.size):
         if i + AHEAD < kinds.size:
-            prefetch(memory + home_of(ix, keys[i + AHEAD]) * width)
+            fetch(ix, keys[i + AHEAD])
         if kinds[i] == CLEARED:
             forget_worker(ix, w)
             continue
         x = place_of(ix, keys[i])
         if kinds[i] == STORED:
             if rows[x, 0] == 0:
-                if meta.live >= full:
+                if is_full(ix):
                     return i
                 rows[x, 0] = keys[i]
                 meta.live += 1
-            rows[x, word] |= bit
-            if ix.most > 0:
-                keep_latest(ix, x, w)
+            if not hold(ix, ix.orders, x, w):
+                return i
         elif rows[x, word] & bit != 0:
-            lose(ix, x, w)
+            lose(ix, ix.orders, x, w)
     return kinds.size
 
 
@@ -183,13 +241,13 @@ def forget_worker(ix, w):
     word, bit = word_of(w), bit_of(w)
     x = 0
     while x < ix.places:
-        if ix.rows[x, word] & bit == 0 or not lose(ix, x, w):
+        if ix.rows[x, word] & bit == 0 or not lose(ix, ix.orders, x, w):
             x += 1  # otherwise another row may have moved here
 
 
 @entry
-def refill(ix, rows, places):
-    """Enter the rows of a table of ``places``. They may be those of ``ix`` itself, with half the places.
+def refill(table, rows, places):
+    """Enter the rows of a table of ``places``. They may be those of ``table`` itself, with half the places.
 
     From an empty place on, rows go to places no later than their own (in either half), so none is written over.
     """
@@ -199,9 +257,9 @@ def refill(ix, rows, places):
     for i in range(1, places):
         y = (first + i) & (places - 1)
         if rows[y, 0] != 0:
-            x = place_of(ix, rows[y, 0])
-            if ix.rows[x, 0] == 0:
-                move_row(ix.rows, x, rows, y)
+            x = place_of(table, rows[y, 0])
+            if table.rows[x, 0] == 0:
+                move_row(table.rows, x, rows, y)
 
 
 @entry
@@ -270,19 +328,29 @@ def count_closed(ix, k, req, out):
 @kernel
 def count_each(ix, k, req, out, active):
     """Leading blocks of a prompt each worker holds, block by block; ``active`` is u8[words] of scratch."""
-    rows = ix.rows
     out[:] = 0
     n = blocks_of(k, req)
     active[:] = ~U(0)
+    left = out.size
     for p in range(n):
-        need_keys(k, req, p + 1)
+        if p % AHEAD == 0:
+            need_keys(k, req, min(p + AHEAD, n))
+            for i in range(p, min(p + AHEAD, n)):
+                fetch(ix, k.keys[i])
         x = place_of(ix, k.keys[p])
-        anybody = U(0)
-        for i in range(1, 1 + ix.words):
-            active[i - 1] &= rows[x, i]
-            anybody |= active[i - 1]
-        if anybody == 0:
-            return
+        lost = U(0)
+        for i in range(ix.words):
+            lost |= active[i] & ~ix.rows[x, 1 + i]
+        if lost == 0:
+            continue
         for w in range(out.size):
-            if active[w >> 6] >> U(w & 63) & U(1) != 0:
-                out[w] = p + 1
+            if active[w >> 6] & bit_of(w) & ~ix.rows[x, word_of(w)] != 0:
+                out[w] = p
+                left -= 1
+        if left == 0:
+            return
+        for i in range(ix.words):
+            active[i] &= ix.rows[x, 1 + i]
+    for w in range(out.size):
+        if active[w >> 6] & bit_of(w) != 0:
+            out[w] = n

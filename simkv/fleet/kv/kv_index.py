@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from simkv.fleet.kv.compiled import entry
 from simkv.fleet.kv.dynamo_tree import DynamoTree
-from simkv.fleet.kv.index import CLEARED, META, STORED, Index, apply_events, count_closed, count_each, forget, refill
+from simkv.fleet.kv.index import CLEARED, META, STORED, Index, Orders, apply_events, count_closed, count_each, forget, refill
 from simkv.fleet.kv.request_keys import RequestKeys
 from simkv.fleet.routing.policy import KVEvents
 
 FIRST_PLACES = 1 << 14
+CACHE_LINE = 64
+"""Bytes."""
 ROOM = 8
 """Places that are set aside for each one in use. Memory nobody has written to costs nothing, and memory new to the process much."""
 
@@ -46,10 +51,14 @@ class KVIndex:
         self.state = self._make(FIRST_PLACES)
 
     def _make(self, places: int) -> Index:
-        words = len(self.active)
-        rows = np.zeros((ROOM * places + 1, 1 + words + (self.most + 3) // 4), np.uint64)
-        meta, scratch = np.zeros(1, META).view(np.recarray), np.zeros((3, 64), np.int64)
-        return Index(rows, rows.view(np.uint16), places, words, self.most, meta, scratch)
+        rows, meta = _aligned(ROOM * places + 1, 1 + len(self.active)), np.zeros(1, META).view(np.recarray)
+        orders = self._make_orders(FIRST_PLACES) if self.most else None
+        return Index(rows, places, len(self.active), meta, np.zeros((3, 64), np.int64), orders)
+
+    def _make_orders(self, places: int) -> Orders:
+        lane = np.dtype(np.uint8 if self.workers < 255 else np.uint16)
+        rows = _aligned(ROOM * places + 1, 1 + -(-self.most * lane.itemsize // 8))
+        return Orders(rows, rows.view(lane), places, np.zeros(1, META).view(np.recarray), 8 // lane.itemsize, self.most)
 
     def __len__(self) -> int:
         """Blocks somebody holds."""
@@ -94,7 +103,24 @@ class KVIndex:
                 self.tree.remove(worker, keys)
 
     def _enlarge(self) -> None:
-        old = self.state
-        places = 2 * old.places
-        self.state = old._replace(places=places) if places < len(old.rows) else self._make(places)._replace(meta=old.meta)
-        refill(self.state, old.rows, old.places)
+        """Twice as many places for the table that is full, or for both."""
+        ix, orders = self.state, self.state.orders
+        if orders is not None and 8 * orders.meta[0].live >= 5 * orders.places:
+            self.state = ix = ix._replace(orders=_larger(orders, self._make_orders))
+        if 8 * ix.meta[0].live >= 5 * ix.places:
+            self.state = _larger(ix, self._make)._replace(orders=ix.orders)
+
+
+def _larger(table: Any, make: Callable[[int], Any]) -> Any:
+    """The same with twice as many places: in its own memory if that has them, else in a table that is made."""
+    places = 2 * table.places
+    new = table._replace(places=places) if places < len(table.rows) else make(places)._replace(meta=table.meta)
+    refill(new, table.rows, table.places)
+    return new
+
+
+def _aligned(rows: int, width: int) -> npt.NDArray[np.uint64]:
+    """Zeros that begin with a cache line, so that no more rows than need be lie in two."""
+    words = np.zeros(rows * width + CACHE_LINE // 8, np.uint64)
+    first = -words.ctypes.data % CACHE_LINE // 8
+    return words[first : first + rows * width].reshape(rows, width)
