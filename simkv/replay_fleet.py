@@ -146,6 +146,7 @@ def replay_fleet(
         SettingsError: what an engine or a router would refuse at start-up, or pools that do not fit in this machine's memory.
     """
     from simkv.diagnosis.aliasing import aliasing_note
+    from simkv.diagnosis.run_notes import fleet_notes
     from simkv.fleet.fleet import Fleet
     from simkv.fleet.kv_feed import KVFeed
     from simkv.fleet.replicas import Plan, Replicas
@@ -194,8 +195,9 @@ def replay_fleet(
     run.run()
     if wanted and not events:
         replicas.forget_logs()
-    wall = time.perf_counter() - started
-    return _collect(run, base, chosen, traffic, wall, notes)
+    watch.clear()  # else the run's arrays wait for the garbage collector
+    found = _collect(run, base, chosen, traffic, time.perf_counter() - started, notes)
+    return replace(found, notes=(*found.notes, *fleet_notes(found)))
 
 
 def _override(base: Settings, values: dict[str, Any]) -> Settings:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import statistics
 
-from simkv.bench.process import simkv
+from simkv.bench.process import Cost, simkv
 from simkv.bench.whole import Section
 
 REPLICAS = "16"
-POOLS = (("512", "8192"), ("16", "262144"))
+VLLM = {
+    "512": ("--set", "block_size=512", "--set", "num_gpu_blocks=8192"),
+    "16": ("--set", "block_size=16", "--set", "num_gpu_blocks=262144"),
+}
+"""Options by block size."""
+SGLANG = {page: ("--engine", "sglang", "--set", f"page_size={page}", "--set", "max_total_tokens=1000000") for page in ("1", "16")}
+PAIRS = 3
+"""Runs of a fleet, each with one of a single replica beside it: a shared machine is not equally fast for long."""
 MOST = 2.0
 """A fleet may cost so many times one replica's CPU time."""
 
@@ -17,22 +24,27 @@ def fleet() -> Section:
     """The whole process on the Mooncake trace, each policy in turn with one replica of the same settings."""
     from simkv.fleet.routing import policy_names
 
+    cases: list[tuple[str, str, tuple[str, ...], str]] = [
+        ("vllm", block, options, name) for block, options in VLLM.items() for name in policy_names()
+    ]
+    cases += [("sglang", page, options, name) for page, options in SGLANG.items() for name in ("round-robin", "sglang-cache-aware")]
     lines = [
-        "| router | block size | CPU s | ratio to one replica | peak MB | hit rate |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| engine | block size | router | CPU s | ratio to one replica | peak MB | hit rate |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
     ]
     right = True
-    for block, pool in POOLS:
-        settings = ("--set", f"block_size={block}", "--set", f"num_gpu_blocks={pool}", "--no-events")
-        one, many = [], {}
-        for name in policy_names():
-            one.append(simkv("replay", "mooncake", *settings))
-            many[name] = simkv("replay", "mooncake", *settings, "--replicas", REPLICAS, "--router", name)
-        alone = statistics.median(c.cpu_s for c in one)
-        lines.append(f"| one replica | {block} | {alone:.2f} | 1 | {one[0].rss_mb:,.0f} | {one[0].result['hit_rate']:.2%} |")
-        for name, cost in many.items():
-            s = cost.result
-            right &= s["finished"] == s["requests"]
-            ratio = f"{cost.cpu_s / alone:.2f}{' (over)' if cost.cpu_s > MOST * alone else ''}"
-            lines.append(f"| {name} | {block} | {cost.cpu_s:.2f} | {ratio} | {cost.rss_mb:,.0f} | {s['hit_rate']:.2%} |")
+    for engine, block, options, name in cases:
+        pairs = [_pair(options, name) for _ in range(PAIRS)]
+        ratio = statistics.median(many.cpu_s / one.cpu_s for one, many in pairs)
+        cpu_s, rss_mb = statistics.median(many.cpu_s for _, many in pairs), max(many.rss_mb for _, many in pairs)
+        s = pairs[0][1].result
+        right &= s["finished"] == s["requests"]
+        over = " (over)" if ratio > MOST else ""
+        lines.append(f"| {engine} | {block} | {name} | {cpu_s:.2f} | {ratio:.2f}{over} | {rss_mb:,.0f} | {s['hit_rate']:.2%} |")
     return f"{REPLICAS} replicas on the Mooncake trace beside one, whole process, no event log", lines, right
+
+
+def _pair(options: tuple[str, ...], router: str) -> tuple[Cost, Cost]:
+    """One replica, and the fleet."""
+    given = ("replay", "mooncake", *options, "--no-events")
+    return simkv(*given), simkv(*given, "--replicas", REPLICAS, "--router", router)

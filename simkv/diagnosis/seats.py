@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simkv.engine.contract import NOT_ARRIVED
+
 if TYPE_CHECKING:
     from simkv.replay import Run
 
@@ -55,9 +57,9 @@ def seats(run: Run) -> Seats | None:
 
     Blocks shared between running requests are not counted, so where much is shared more seats are safe.
     """
-    w, preemptions = run.workload, run.counters["preemptions"]
-    if not preemptions or preemptions < MANY * len(w) or run.resolved.engine == "contiguous":  # whose seats are reserved memory
+    came, preemptions = run.requests["status"] != NOT_ARRIVED, run.counters["preemptions"]  # a replica does not get all requests
+    if not preemptions or preemptions < MANY * came.sum() or run.resolved.engine == "contiguous":  # whose seats are reserved memory
         return None
-    tokens = w.num_prompt.astype(np.int64) + run.requests["generated"]
+    tokens = (run.workload.num_prompt.astype(np.int64) + run.requests["generated"])[came]
     pool = (run.resolved.num_gpu_blocks - 1) * run.resolved.block_size
     return Seats(pool, run.resolved.max_running, max(1, int(np.percentile(tokens, 95))))

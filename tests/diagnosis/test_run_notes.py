@@ -15,6 +15,10 @@ from simkv.diagnosis.history import cut_history
 from simkv.diagnosis.parted import CHANGING, CUT, ORDER, parted
 from simkv.diagnosis.resumed import hit_origin
 from simkv.diagnosis.seats import Seats
+from simkv.replay import replay
+from simkv.replay_fleet import replay_fleet
+from simkv.settings import EngineSettings
+from simkv.settings.fleet import FleetSettings
 from simkv.workload.workload import Workload, tokens_of
 from tests.engine.hand import VIRTUAL, request, run, shared, workload
 
@@ -111,6 +115,28 @@ def test_hits_of_resumed_requests_are_told_apart() -> None:
         assert origin.resumed_hits is not None
         assert (origin.sentence is not None) == mixed
         assert any("Seats exceed memory" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_a_fleet_names_the_replica_where_it_happens_most(replicas: int) -> None:
+    grow = workload([request(f"r{i}", 12, 40, 0) for i in range(20)], time=VIRTUAL, num_gpu_blocks=30, max_num_seqs=6, max_model_len=64)
+    found = replay_fleet(grow, EngineSettings(engine_version="0.10"), FleetSettings(replicas=replicas))
+    preempted = [r.counters["preemptions"] for r in found.replicas]
+    assert min(preempted) > 0
+    for cause in ("first admissions 0.0%", "Seats exceed memory"):
+        (note,) = (n for n in found.notes if cause in n)
+        assert note.startswith(f"Replica {preempted.index(max(preempted))}: ") == (replicas > 1)
+        assert note.endswith(("look at num_preemptions.", "the more fit.", "The same on another replica.", "The same on 2 other replicas."))
+        assert ("The same on" in note) == (replicas > 1)
+
+
+def test_a_fleet_tells_of_its_traffic_once() -> None:
+    """Prompts that share less than a block share nothing, wherever they go."""
+    alike = workload([request(f"r{i}", [shared(7), shared(30, 3 + i)], arrive=5 * i) for i in range(40)], block_size=8, num_gpu_blocks=300)
+    alone, many = replay(alike), replay_fleet(alike, fleet=FleetSettings(replicas=2))
+    said = [note for note in alone.notes if note in many.notes]
+    assert len(said) == 1, alone.notes
+    assert not [note for note in many.notes if note.startswith("Replica")]
 
 
 def test_seats() -> None:
