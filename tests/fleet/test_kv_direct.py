@@ -86,11 +86,10 @@ def test_they_are_those_of_the_log_at_every_moment(lag: float) -> None:
     assert cleared > 5
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [seed for seed in range(60) if draw(seed) is not None])
 def test_told_one_after_the_other_they_are_what_the_cache_holds(seed: int) -> None:
     case = draw(seed)
-    if case is None:
-        pytest.skip("an engine that cannot write them")
+    assert case is not None
     engine, held, r = engine_of(case, True, False), set[int](), Random(seed)
     feed, at = KVFeed([engine]), 0.0
     for _ in range(30):
