@@ -21,8 +21,9 @@ from simkv.ui.run_store import Job, ProgressLike
 from simkv.ui.shown import Shown
 from simkv.workload.generators import generate
 from simkv.workload.workload import Workload
+from tests.ui.conftest import APP
+from tests.ui.opened import open_page, param, read
 
-APP = str(Path(__file__).resolve().parents[2] / "app.py")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
 
@@ -32,33 +33,8 @@ def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
     monkeypatch.setattr(page, "PATIENCE_S", 120.0)
 
 
-def script() -> None:
-    from simkv.ui.pages import compare
-
-    compare.page()
-
-
-def open_page(**params: str) -> AppTest:
-    app = AppTest.from_function(script, default_timeout=180)
-    for name, value in params.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def read(app: AppTest) -> str:
-    return "\n".join(str(m.value) for m in app.markdown).replace("\\", "")
-
-
-def param(app: AppTest, name: str) -> str:
-    """A parameter of the address as it stands now."""
-    value = app.query_params[name]
-    return value if isinstance(value, str) else value[0]
-
-
 def test_it_opens_already_compared() -> None:
-    app = open_page()
+    app = open_page("compare")
     said = read(app)
     assert "of prompt tokens cached" in said
     assert "They part after" in said
@@ -67,7 +43,7 @@ def test_it_opens_already_compared() -> None:
 
 
 def test_the_sides_of_the_address_are_shown() -> None:
-    app = open_page(**SMALL, b="num_gpu_blocks=4000", c="enable_prefix_caching=false,max_num_seqs=4", d="")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000", c="enable_prefix_caching=false,max_num_seqs=4", d="")
     said = read(app)
     assert "num_gpu_blocks = 4000" in said
     assert "enable_prefix_caching = false, max_num_seqs = 4" in said
@@ -77,7 +53,7 @@ def test_the_sides_of_the_address_are_shown() -> None:
 
 
 def test_a_changed_setting_is_in_the_address_and_in_the_result() -> None:
-    app = open_page(**SMALL, b="num_gpu_blocks=4000")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000")
     before = read(app)
     next(w for w in app.number_input if w.label == "num_gpu_blocks" and w.value == 4000).set_value(420).run()
     assert not app.exception
@@ -86,7 +62,7 @@ def test_a_changed_setting_is_in_the_address_and_in_the_result() -> None:
 
 
 def test_one_more_setting_and_one_less_side() -> None:
-    app = open_page(**SMALL, b="num_gpu_blocks=4000", c="max_num_seqs=4")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000", c="max_num_seqs=4")
     next(w for w in app.multiselect).set_value(["num_gpu_blocks", "block_size"]).run()
     assert param(app, "b") == "num_gpu_blocks=4000"  # what is as in A is no difference
     next(w for w in app.number_input if w.label == "block_size").set_value(32).run()
@@ -101,7 +77,7 @@ def test_one_more_setting_and_one_less_side() -> None:
 
 
 def test_another_engine_gets_the_same_memory() -> None:
-    app = open_page(**SMALL, b="max_num_active_seqs=4")
+    app = open_page("compare", **SMALL, b="max_num_active_seqs=4")
     next(w for w in app.selectbox if w.label == "engine" and w.key.startswith("side")).set_value("vllm-v0").run()
     assert not app.exception
     assert param(app, "b") == "engine=vllm-v0"
@@ -111,13 +87,13 @@ def test_another_engine_gets_the_same_memory() -> None:
 
 @pytest.mark.parametrize("text", ["nonsense", "engine=tgi", "block_size=0", "no_such=3", "block_size=x", "<img src=x onerror=alert(1)>"])
 def test_a_bad_address_is_a_sentence(text: str) -> None:
-    app = open_page(**SMALL, b=text)
+    app = open_page("compare", **SMALL, b=text)
     assert app.error
     assert "<img" not in "".join(str(e.value) for e in app.error).replace("\\<img", "")
 
 
 def test_a_large_comparison_waits_for_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = open_page(**SMALL, b="num_gpu_blocks=4000")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000")
     monkeypatch.setattr(replaying, "SMALL_S", 0.0)
     next(w for w in app.number_input if w.label == "num_gpu_blocks" and w.value == 4000).set_value(420).run()
     assert "press Compare" in "".join(str(c.value) for c in app.caption)
@@ -127,7 +103,7 @@ def test_a_large_comparison_waits_for_its_button(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_an_engine_refuses_names_the_side_over_the_last_comparison() -> None:
-    app = open_page(**SMALL, b="num_gpu_blocks=4000")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000")
     next(w for w in app.number_input if w.label == "num_gpu_blocks" and w.value == 4000).set_value(5).run()
     assert not app.exception
     assert str(app.error[0].value).startswith("B\\: max")
@@ -141,7 +117,7 @@ def test_what_an_engine_refuses_names_the_side_over_the_last_comparison() -> Non
 def test_a_recorded_file_is_compared_under_its_own_settings(pattern: str, other: str) -> None:
     """An upload with settings of its own, timed in steps or not: A is as recorded, B changes one thing."""
     file = next(GOLDEN.glob(pattern))
-    app = open_page(source="Upload", b=other)
+    app = open_page("compare", source="Upload", b=other)
     app.file_uploader(key="upload").set_value((file.name, file.read_bytes(), "application/json")).run()
     assert not app.exception
     assert not app.error, app.error[0].value
@@ -160,7 +136,7 @@ def test_cancel_stops_what_is_under_way_and_starts_nothing_more(monkeypatch: pyt
 
     monkeypatch.setattr(page, "PATIENCE_S", 0.0)
     monkeypatch.setattr(replaying, "work", work)
-    app = open_page(**SMALL, b="num_gpu_blocks=4000")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000")
     assert any(str(s.value) == "Replaying" for s in app.subheader)
     next(b for b in app.button if b.label == "Cancel").click().run()
     monkeypatch.setattr(page, "PATIENCE_S", 120.0)
@@ -172,7 +148,7 @@ def test_cancel_stops_what_is_under_way_and_starts_nothing_more(monkeypatch: pyt
 
 @pytest.mark.parametrize("trace", ["Azure 2023 chat", "ShareGPT lengths", "LMCache tau-bench"])
 def test_every_kind_of_trace(trace: str) -> None:
-    app = open_page(trace=trace, limit="100", b="max_num_seqs=8")
+    app = open_page("compare", trace=trace, limit="100", b="max_num_seqs=8")
     assert not app.error
     for tab in result.TABS:
         app.session_state["compare_tab"] = tab
@@ -193,7 +169,7 @@ def test_cancelled_and_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(job, progress)
 
     monkeypatch.setattr(Job, "report", report)
-    app = open_page(**SMALL, b="num_gpu_blocks=4000")
+    app = open_page("compare", **SMALL, b="num_gpu_blocks=4000")
     if not app.warning:  # so small that it was over before its first report
         pytest.fail("the replay made no report")
     assert "missing or partial" in str(app.warning[0].value)
@@ -204,7 +180,7 @@ def test_cancelled_and_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_pages_are_in_the_app() -> None:
-    app = AppTest.from_file(APP, default_timeout=180).run()
+    app = AppTest.from_file(str(APP), default_timeout=180).run()
     assert not app.exception
     assert "Compare with other settings" in "".join(str(h.proto.body) for h in app.get("html"))
 

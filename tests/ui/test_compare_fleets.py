@@ -16,6 +16,7 @@ from simkv.ui.fleet.shown import FleetShown
 from simkv.ui.pages import compare as page
 from simkv.ui.run_store import Job
 from simkv.workload.generators import generate
+from tests.ui.opened import open_page, read
 
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
 PARAMS = {"requests": 200, "tenants": 8, "context_tokens": 600, "question_tokens": 50, "output_tokens": 30}
@@ -24,25 +25,6 @@ PARAMS = {"requests": 200, "tenants": 8, "context_tokens": 600, "question_tokens
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
     monkeypatch.setattr(page, "PATIENCE_S", 300.0)
-
-
-def script() -> None:
-    from simkv.ui.pages import compare
-
-    compare.page()
-
-
-def open_page(**params: str) -> AppTest:
-    app = AppTest.from_function(script, default_timeout=400)
-    for name, value in params.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def read(app: AppTest) -> str:
-    return "\n".join(str(m.value) for m in app.markdown).replace("\\", "")
 
 
 def captions(app: AppTest) -> list[str]:
@@ -77,7 +59,7 @@ def found(shown: list[FleetShown]) -> FleetComparison:
 
 
 def test_two_routers_beside_each_other() -> None:
-    app = open_page(**SMALL, replicas="3", b="router=least-load", c="router=sglang-cache-aware,router.cache_threshold=0.5")
+    app = open_page("compare", 400, **SMALL, replicas="3", b="router=least-load", c="router=sglang-cache-aware,router.cache_threshold=0.5")
     said = read(app)
     assert "of prompt tokens cached" in said
     assert "Its busiest replica computes" in said
@@ -91,14 +73,14 @@ def test_two_routers_beside_each_other() -> None:
 
 
 def test_one_replica_against_several_and_another_engine() -> None:
-    app = open_page(**SMALL, b="replicas=3,router=random", c="num_gpu_blocks=4000")
+    app = open_page("compare", 400, **SMALL, b="replicas=3,router=random", c="num_gpu_blocks=4000")
     assert any(c.startswith("1 replica; vLLM") for c in captions(app))
     assert any("3 replicas behind random" in c for c in captions(app))
     assert not app.error
 
 
 def test_a_fleet_opens_against_another_router() -> None:
-    app = open_page(**SMALL, replicas="2")
+    app = open_page("compare", 400, **SMALL, replicas="2")
     value = app.query_params["b"]
     assert (value if isinstance(value, str) else value[0]) == "router=sglang-cache-aware"
     assert ":orange-badge[**B**]" in read(app)
@@ -106,7 +88,7 @@ def test_a_fleet_opens_against_another_router() -> None:
 
 @pytest.mark.parametrize("text", ["router=none-such", "router.cache_threshold=0.5", "replicas=0", "router=sglang-cache-aware,router.x=1"])
 def test_what_no_fleet_can_be_is_a_sentence(text: str) -> None:
-    app = open_page(**SMALL, replicas="2", b=text)
+    app = open_page("compare", 400, **SMALL, replicas="2", b=text)
     assert str(app.error[0].value).startswith("B")
 
 

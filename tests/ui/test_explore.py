@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,23 +16,14 @@ from simkv.ui.run_store import Job, store
 from simkv.ui.shown import Shown
 from simkv.ui.tabs import requests
 from simkv.workload.generators import generate
+from tests.ui.opened import open_app
 
-APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400"}
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
     monkeypatch.setattr(explore, "PATIENCE_S", 120.0)
-
-
-def open_app(**params: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=180)
-    for name, value in params.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
 
 
 def headline(app: AppTest) -> str:

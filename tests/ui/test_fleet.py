@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,8 +26,8 @@ from simkv.ui.fleet.verdict import Story, verdict
 from simkv.ui.pages import explore
 from simkv.ui.run_store import Job, ProgressLike, store
 from simkv.workload.generators import generate
+from tests.ui.opened import open_app, param
 
-APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SMALL = {"source": "Generator", "shared_system_prompt.requests": "60", "memory": "blocks", "num_gpu_blocks": "400", "replicas": "3"}
 LATER = "deploy,at=30,startup_s=10;fail,at=90,replica=1,down_s=5,startup_s=5"
 DEPLOY = "deploy,at=4,startup_s=2;fail,at=20,replica=1,startup_s=2,down_s=3"
@@ -39,22 +38,8 @@ def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
     monkeypatch.setattr(explore, "PATIENCE_S", 300.0)
 
 
-def open_app(**params: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=400)
-    for name, value in params.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
 def headline(app: AppTest) -> str:
     return str(next(h.value for h in app.subheader if "replicas behind" in h.value)).replace("\\", "")
-
-
-def param(app: AppTest, name: str) -> str:
-    value = app.query_params[name]
-    return value if isinstance(value, str) else value[0]
 
 
 def work(**fleet: object) -> FleetShown:
@@ -87,13 +72,13 @@ def deployed() -> FleetShown:
 
 
 def test_one_replica_is_as_ever() -> None:
-    app = open_app(**{**SMALL, "replicas": "1", "ops": DEPLOY})
+    app = open_app(400, **{**SMALL, "replicas": "1", "ops": DEPLOY})
     assert any("of prompt tokens came from the cache" in h.value for h in app.subheader)
     assert "ops" not in app.query_params
 
 
 def test_a_fleet_opens_with_what_routing_did() -> None:
-    app = open_app(**SMALL)
+    app = open_app(400, **SMALL)
     assert headline(app).startswith("3 replicas behind round-robin find ")
     labels = ["Hit rate, whole run", "Lost between replicas", "Busiest replica", "TTFT p95, whole run", "Decisions against locality"]
     assert [m.label for m in app.metric] == labels
@@ -104,31 +89,31 @@ def test_a_fleet_opens_with_what_routing_did() -> None:
 
 @pytest.mark.parametrize("tab", view.TABS)
 def test_every_tab_draws(tab: str) -> None:
-    app = open_app(**SMALL, fleet_tab=tab, ops=DEPLOY)
+    app = open_app(400, **SMALL, fleet_tab=tab, ops=DEPLOY)
     assert not app.error, app.error[0].value
 
 
 def test_one_click_to_a_replica_and_back() -> None:
-    app = open_app(**SMALL)
+    app = open_app(400, **SMALL)
     app.segmented_control(key="replica").set_value("2").run()
     assert not app.exception
     assert any("of prompt tokens came from the cache" in h.value for h in app.subheader)
     assert [m.label for m in app.metric][-1] == "Preemptions up to here"
-    linked = open_app(**SMALL, replica="2", tab="Requests")
+    linked = open_app(400, **SMALL, replica="2", tab="Requests")
     assert [m.value for m in linked.metric] == [m.value for m in app.metric]
     app.segmented_control(key="replica").set_value("fleet").run()
     assert headline(app)
 
 
 def test_many_replicas_have_a_list_instead_of_a_row() -> None:
-    app = open_app(**{**SMALL, "replicas": "20", "replica": "17"})
+    app = open_app(400, **{**SMALL, "replicas": "20", "replica": "17"})
     assert app.selectbox(key="replica").value == "17"
     app.selectbox(key="replica").set_value("fleet").run()
     assert headline(app).startswith("20 replicas behind")
 
 
 def test_everything_is_in_the_address() -> None:
-    app = open_app(**SMALL, router="random", routers="2", router_seed="5", ops=DEPLOY)
+    app = open_app(400, **SMALL, router="random", routers="2", router_seed="5", ops=DEPLOY)
     job = next(j for j in store()._jobs.values() if j.config.fleet is not None)
     fleet = job.config.fleet
     assert fleet is not None
@@ -145,7 +130,7 @@ def test_everything_is_in_the_address() -> None:
 
 @pytest.mark.parametrize("ops", ["deploy", "explode,at=3", "fail,at=1", "fail,at=1,replica=9", "deploy,at=x", "<img src=x>,at=3"])
 def test_an_operation_that_cannot_be_is_a_sentence_or_the_default(ops: str) -> None:
-    app = open_app(**SMALL, ops=ops)
+    app = open_app(400, **SMALL, ops=ops)
     if ops == "deploy":
         assert not app.error
         return
@@ -159,16 +144,16 @@ def test_an_operation_that_cannot_be_is_a_sentence_or_the_default(ops: str) -> N
 
 
 def test_what_an_engine_refuses_is_a_sentence() -> None:
-    app = open_app(**{**SMALL, "num_gpu_blocks": "3"})
+    app = open_app(400, **{**SMALL, "num_gpu_blocks": "3"})
     assert len(app.error) == 1
     assert not app.metric
 
 
 def test_no_content_and_a_source_without_requests() -> None:
-    app = open_app(source="Trace", trace="Azure 2023 chat", limit="100", replicas="2")
+    app = open_app(400, source="Trace", trace="Azure 2023 chat", limit="100", replicas="2")
     assert "no prompt can hit" in headline_of(app)
     assert app.metric[0].value == "no data"
-    empty = open_app(source="Upload", replicas="2")
+    empty = open_app(400, source="Upload", replicas="2")
     assert "Choose a trace file" in empty.info[0].value
 
 
@@ -184,7 +169,7 @@ def test_a_cancelled_fleet_is_shown_as_partial(monkeypatch: pytest.MonkeyPatch) 
         return plain(job, progress)
 
     monkeypatch.setattr(Job, "report", report)
-    app = open_app(source="Trace", trace="Mooncake conversation", limit="2000", replicas="4")
+    app = open_app(400, source="Trace", trace="Mooncake conversation", limit="2000", replicas="4")
     assert "Partial result, stopped at" in headline_of(app)
 
 
@@ -368,4 +353,4 @@ def test_a_setting_of_a_router_is_taken_over() -> None:
 
 def test_a_run_of_a_fleet_counts_its_memory(shown: FleetShown) -> None:
     assert isinstance(shown.run, FleetRun)
-    assert shown.nbytes > sum(r.steps.nbytes for r in shown.run.replicas)
+    assert shown.nbytes > sum(r.turns.rows.nbytes + r.turns.ticks.nbytes for r in shown.run.replicas)

@@ -11,9 +11,10 @@ from simkv.hardware.transfer import host_link
 from simkv.settings import EngineSettings
 from simkv.ui.pages import explore
 from simkv.ui.tabs import host_tier
-from tests.ui.conftest import APP
+from tests.ui.opened import open_app
 
-TRAFFIC = {
+TAB = {
+    "tab": "Host tier",
     "source": "Generator",
     "generator": "Growing tenants",
     "growing_tenants.requests": "60",
@@ -27,28 +28,19 @@ def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
     monkeypatch.setattr(explore, "PATIENCE_S", 120.0)
 
 
-def open_tab(**params: str) -> AppTest:
-    app = AppTest.from_file(str(APP), default_timeout=180)
-    for name, value in {**TRAFFIC, "tab": "Host tier", **params}.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
 def labels(app: AppTest) -> list[str]:
     return [str(m.label) for m in app.metric]
 
 
 def test_a_run_without_a_tier_says_what_one_could_save() -> None:
-    app = open_tab()
+    app = open_app(**TAB)
     assert any("no host tier" in str(i.value) for i in app.info)
     assert any("moves the KV of" in str(t.value) for t in app.text)
     assert "Found anywhere" not in labels(app)
 
 
 def test_device_and_host_have_rates_of_their_own() -> None:
-    app = open_tab(kv_offloading_size="20")
+    app = open_app(**TAB, kv_offloading_size="20")
     assert app.number_input(key="kv_offloading_size").value == 20
     assert {"GPU hit rate, whole run", "Host hit rate, of the rest", "Found anywhere", "Host occupancy, mean"} <= set(labels(app))
     assert any("never added" in str(c.value) for c in app.caption)
@@ -56,12 +48,12 @@ def test_device_and_host_have_rates_of_their_own() -> None:
 
 
 def test_a_small_tier_is_warned_about() -> None:
-    app = open_tab(kv_offloading_size="0.1")
+    app = open_app(**TAB, kv_offloading_size="0.1")
     assert any("longer than the host tier" in str(w.value).replace("\\", "") for w in app.warning)
 
 
 def test_the_simple_connector_has_its_own_controls() -> None:
-    app = open_tab(kv_offloading_size="20", kv_offload_connector="simple", kv_offload_lazy="true")
+    app = open_app(**TAB, kv_offloading_size="20", kv_offload_connector="simple", kv_offload_lazy="true")
     assert app.toggle(key="kv_offload_lazy").value is True
     assert all(c.key != "kv_offload_eviction_policy" for c in app.get("button_group"))
 

@@ -10,7 +10,8 @@ from simkv.ui.config import Config
 from simkv.ui.pages import explore
 from simkv.ui.run_store import Job
 from simkv.ui.shown import Shown
-from tests.ui.test_explore import APP, SMALL
+from tests.ui.conftest import APP
+from tests.ui.test_explore import SMALL
 
 
 @dataclasses.dataclass
@@ -49,7 +50,7 @@ def test_cancel_keeps_the_partial_result(monkeypatch: pytest.MonkeyPatch, fresh_
 
     monkeypatch.setattr(replaying, "work", slow)
     monkeypatch.setattr(explore, "PATIENCE_S", 0.3)
-    app = AppTest.from_file(APP, default_timeout=60)
+    app = AppTest.from_file(str(APP), default_timeout=60)
     for name, value in SMALL.items():
         app.query_params[name] = value
     app.run()

@@ -20,6 +20,7 @@ from simkv.ui.pages import scenarios as page
 from simkv.ui.scenarios import addresses, result
 from simkv.ui.scenarios.jobs import Jobs, jobs
 from tests.scenarios.decisions import DECISIONS
+from tests.ui.opened import open_page, read
 
 SMALL: dict[str, Any] = {
     "title": "A <b>small</b> one",
@@ -42,27 +43,8 @@ def patient(monkeypatch: pytest.MonkeyPatch, fresh_store: None) -> None:
     monkeypatch.setattr(page, "PATIENCE_S", 400.0)
 
 
-def script() -> None:
-    from simkv.ui.pages import scenarios
-
-    scenarios.page()
-
-
-def open_page(**params: str) -> AppTest:
-    app = AppTest.from_function(script, default_timeout=500)
-    for name, value in params.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def read(app: AppTest) -> str:
-    return "\n".join(str(m.value) for m in app.markdown).replace("\\", "")
-
-
 def test_the_gallery_has_a_card_for_every_scenario() -> None:
-    app = open_page()
+    app = open_page("scenarios", 500)
     said = read(app)
     for name in scenario_names():
         assert find_scenario(name).title in said
@@ -74,7 +56,7 @@ def test_the_gallery_has_a_card_for_every_scenario() -> None:
 
 
 def test_it_runs_and_says_what_came_out() -> None:
-    app = open_page(scenario="shorter_than_a_block")
+    app = open_page("scenarios", 500, scenario="shorter_than_a_block")
     next(b for b in app.button if b.label == "Run").click().run()
     assert not app.exception, app.exception
     said = read(app)
@@ -86,7 +68,7 @@ def test_it_runs_and_says_what_came_out() -> None:
 
 
 def test_an_unknown_scenario_is_a_sentence_with_a_way_back() -> None:
-    app = open_page(scenario="<b>nothing</b>")
+    app = open_page("scenarios", 500, scenario="<b>nothing</b>")
     assert "there is no scenario" in app.error[0].value
     app.button[0].click().run()
     assert not app.error

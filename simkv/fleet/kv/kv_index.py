@@ -10,8 +10,11 @@ import numpy.typing as npt
 
 from simkv.fleet.kv.compiled import entry
 from simkv.fleet.kv.dynamo_tree import DynamoTree
-from simkv.fleet.kv.index import CLEARED, META, STORED, Index, Orders, apply_events, count_closed, count_each, forget, refill
+from simkv.fleet.kv.index import CLEARED, STORED, Index, apply_events, forget
+from simkv.fleet.kv.leading import count_closed, count_each
+from simkv.fleet.kv.orders import Orders
 from simkv.fleet.kv.request_keys import RequestKeys
+from simkv.fleet.kv.table import META, refill
 from simkv.fleet.routing.policy import KVEvents
 
 FIRST_PLACES = 1 << 14
