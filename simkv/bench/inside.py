@@ -43,7 +43,7 @@ def exactness() -> Section:
     if folder is None:
         return "Exactness", ["No recordings beside this installation."], True
     lines, right = ["| recorded runs | exact |", "| --- | ---: |"], True
-    for name in sorted(p for p in folder.iterdir() if p.is_dir() and p.name not in NOT_COMPARED):
+    for name in sorted(p for p in folder.iterdir() if p.is_dir() and p.name not in (*NOT_COMPARED, "__pycache__")):
         results = [r for r in run_conformance(name) if not r.reported]
         exact = sum(r.exact for r in results)
         right &= exact == len(results)

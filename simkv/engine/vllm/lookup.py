@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.engine.vllm.compiled import inline, kernel
-from simkv.engine.vllm.pool import entry_at, find_position
+from simkv.engine.vllm.pool import AHEAD, entry_at, fetch, find_position
 
 
 @inline
@@ -39,6 +39,8 @@ def find_full(e, cfg, s, first_group, limit):
     if group.next_in_kind < 0:
         row = e.tables[s * cfg.num_groups + first_group]
         while hit < most:
+            if hit + AHEAD < most:
+                fetch(e.table, e.keys[s, (hit + AHEAD + 1) * group.stride - 1] ^ group.key)
             b = cached_block(e.blocks, e.table, e.keys[s, (hit + 1) * group.stride - 1] ^ group.key)
             if b == 0:
                 break

@@ -22,9 +22,12 @@ from simkv.events.layout import (
     RELEASED,
     REMOVED_EXTRA,
 )
+from simkv.jit import prefetch
 
 U = np.uint64
 HALF, LOW = U(32), U(0xFFFF_FFFF)
+AHEAD = 8
+"""Keys that are fetched before their turn."""
 
 
 @inline
@@ -84,6 +87,12 @@ def entry_at(table, i):
 @inline
 def tagged(key, entry):
     return (key << HALF) | U(entry)
+
+
+@inline
+def fetch(table, key):
+    """A key will soon be looked for: of many pools together, little is in the processor's caches."""
+    prefetch(table.ctypes.data + 8 * np.int64(key & U(table.size - 1)))
 
 
 @inline
@@ -178,6 +187,7 @@ def allocate(e, cfg, c, req, group, row, first, count):
         b = blocks[0].free_next
         unlink_free(blocks, b)
         block = blocks[b]
+        fetch(e.table, blocks[blocks[0].free_next].key)
         kind = ALLOCATED
         if block.keys > 0:
             kind = RECYCLED

@@ -13,7 +13,7 @@ from simkv.engine.contract import KV_STORED
 from simkv.engine.vllm.compiled import inline, kernel
 from simkv.engine.vllm.kv_events import emit_kv
 from simkv.engine.vllm.layout import DENSE
-from simkv.engine.vllm.pool import allocate, emit, emit_key, emit_run, register, release, touch
+from simkv.engine.vllm.pool import AHEAD, allocate, emit, emit_key, emit_run, fetch, register, release, touch
 from simkv.events.layout import SKIPPED, STORE, STORED, STORED_EXTRA, TRIMMED
 
 
@@ -152,6 +152,8 @@ def store_full_blocks(e, cfg, c, s, known):
                 emit(c, e.log, STORE, g, slot.req, full)
             at_block, at_key = c.logged_blocks, c.logged_keys
             for i in range(at.cached, full):
+                if i + AHEAD < full:
+                    fetch(e.table, e.keys[s, (i + AHEAD + 1) * group.stride - 1] ^ group.key)
                 b = row[i]
                 if group.window > 0 and (b == 0 or not keeps(cfg, group, i, slot.num_prompt, slot.junction)):
                     continue

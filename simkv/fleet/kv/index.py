@@ -20,6 +20,7 @@ AHEAD = 16
 
 class Index(NamedTuple):
     """An open addressing table of S = 2^k places, W workers, w = ceil(W / 64). A block that nobody holds has no row.
+    Entries take ``*index`` (see compiled.py).
 
     What there is about a block stands in one row, so that an event reaches into memory once: its key (0: an empty place), and the
     workers that hold it in w words. The last row is always empty. Where only so many workers of a block are kept, those of a block
@@ -79,9 +80,9 @@ def lose(ix, orders, x, w):
 
 
 @entry
-def apply_events(ix, w, kinds, keys, first):
+def apply_events(rows, places, words, meta, scratch, orders, w, kinds, keys, first):
     """A worker's events from ``first`` on. Returns where it stopped: the end, or where a table is full."""
-    rows, meta = ix.rows, ix.meta[0]
+    ix = Index(rows, places, words, meta, scratch, orders)
     word, bit = word_of(w), bit_of(w)
     for i in range(first, min(first + AHEAD, keys.size)):
         fetch(ix, keys[i])
@@ -97,7 +98,7 @@ def apply_events(ix, w, kinds, keys, first):
                 if is_full(ix):
                     return i
                 rows[x, 0] = keys[i]
-                meta.live += 1
+                meta[0].live += 1
             if not hold(ix, ix.orders, x, w):
                 return i
         elif rows[x, word] & bit != 0:

@@ -13,7 +13,7 @@ from simkv.fleet.kv.dynamo_tree import DynamoTree
 from simkv.fleet.kv.index import CLEARED, STORED, Index, apply_events, forget
 from simkv.fleet.kv.leading import count_closed, count_each
 from simkv.fleet.kv.orders import Orders
-from simkv.fleet.kv.request_keys import RequestKeys
+from simkv.fleet.kv.request_keys import Keys, RequestKeys
 from simkv.fleet.kv.table import META, refill
 from simkv.fleet.routing.policy import KVEvents
 
@@ -25,12 +25,15 @@ ROOM = 8
 
 
 @entry
-def count(i, gaps, k, req, out, active):  # type: ignore[no-untyped-def]
+def count(  # type: ignore[no-untyped-def]
+    rows, places, words, meta, scratch, orders, reqs, runs, tokens, images, cursor, keys, gaps, req, out, active
+):
     """Leading blocks of a prompt each worker holds, into ``out``."""
+    ix, k = Index(rows, places, words, meta, scratch, orders), Keys(reqs, runs, tokens, images, cursor, keys)
     if gaps:
-        count_each(i, k, req, out, active)
+        count_each(ix, k, req, out, active)
     else:
-        count_closed(i, k, req, out)
+        count_closed(ix, k, req, out)
 
 
 class KVIndex:
@@ -54,14 +57,14 @@ class KVIndex:
         self.state = self._make(FIRST_PLACES)
 
     def _make(self, places: int) -> Index:
-        rows, meta = _aligned(ROOM * places + 1, 1 + len(self.active)), np.zeros(1, META).view(np.recarray)
+        rows, meta = _aligned(ROOM * places + 1, 1 + len(self.active)), np.zeros(1, META)
         orders = self._make_orders(FIRST_PLACES) if self.most else None
         return Index(rows, places, len(self.active), meta, np.zeros((3, 64), np.int64), orders)
 
     def _make_orders(self, places: int) -> Orders:
         lane = np.dtype(np.uint8 if self.workers < 255 else np.uint16)
         rows = _aligned(ROOM * places + 1, 1 + -(-self.most * lane.itemsize // 8))
-        return Orders(rows, rows.view(lane), places, np.zeros(1, META).view(np.recarray), 8 // lane.itemsize, self.most)
+        return Orders(rows, rows.view(lane), places, np.zeros(1, META), 8 // lane.itemsize, self.most)
 
     def __len__(self) -> int:
         """Blocks somebody holds."""
@@ -73,7 +76,7 @@ class KVIndex:
             self._apply_to_tree(worker, batch)
             return
         done = 0
-        while (done := int(apply_events(self.state, worker, batch.kinds, batch.keys, done))) < len(batch.kinds):
+        while (done := int(apply_events(*self.state, worker, batch.kinds, batch.keys, done))) < len(batch.kinds):
             self._enlarge()
 
     def forget(self, worker: int) -> None:
@@ -85,7 +88,7 @@ class KVIndex:
     def count(self, keys: RequestKeys, req: int, out: npt.NDArray[np.int32]) -> None:
         """Leading blocks of request ``req``'s prompt each worker holds, into ``out`` (shape ``[W]``)."""
         if self.tree is None:
-            count(self.state, self.gaps, keys.state, req, out, self.active)
+            count(*self.state, *keys.state, self.gaps, req, out, self.active)
             return
         out[:] = 0
         for worker, n in self.tree.match(keys.of(req).tolist()).items():

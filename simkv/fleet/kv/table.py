@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from simkv.fleet.kv.compiled import entry, inline, kernel
-from simkv.jit import prefetch
+from simkv.jit import prefetch, record
 
 U = np.uint64
-META = np.dtype([("live", "i8")])
+META = record(("live", "i8"))
 """``live``: blocks that have a row."""
 
 
