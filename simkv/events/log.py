@@ -71,7 +71,7 @@ class EventLog:
     def save(self, folder: Path) -> None:
         """Write a ``.npy`` file for each column and ``log.json`` into ``folder`` (made if missing)."""
         folder.mkdir(parents=True, exist_ok=True)
-        columns = (self.rows, self.blocks, self.keys, self.turns.rows, self.turns.ticks)
+        columns: tuple[npt.NDArray[Any], ...] = (self.rows, self.blocks, self.keys, self.turns.rows, self.turns.ticks)
         for name, column in zip(COLUMNS, columns, strict=True):
             np.save(folder / f"{name}.npy", column, allow_pickle=False)
         (folder / "log.json").write_text(json.dumps({"format": FORMAT, "events": len(self), **self.header}, indent=1))
