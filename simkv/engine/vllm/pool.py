@@ -12,16 +12,7 @@ import numpy as np
 from simkv.engine.contract import KV_CLEARED, KV_REMOVED
 from simkv.engine.vllm.compiled import entry, inline, kernel
 from simkv.engine.vllm.kv_events import emit_kv
-from simkv.events.layout import (
-    ALLOCATED,
-    FREED_BACK,
-    FREED_FRONT,
-    HIT,
-    KIND_BITS,
-    RECYCLED,
-    RELEASED,
-    REMOVED_EXTRA,
-)
+from simkv.events.layout import ALLOCATED, FREED_BACK, FREED_FRONT, HIT, KIND_BITS, RECYCLED, RELEASED, REMOVED_EXTRA
 from simkv.jit import prefetch
 
 U = np.uint64
