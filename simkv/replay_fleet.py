@@ -178,7 +178,7 @@ def replay_fleet(
     most = None if max_events is None else max(max_events // fleet.slots, 1)
     wanted = policy_class(fleet.router).wants_kv_events
     # KV events of some engines are read from their logs, which are thrown away by the way where nobody else wants them.
-    replicas = Replicas(workload, plans, log=events, max_events=None if wanted else most, kv_events=wanted)
+    replicas = Replicas(workload, plans, log=events, max_events=most, kv_events=wanted)
     routers = Routers(Content(workload, fleet.chars_per_token), fleet, fleet.slots, plans[0].resolved.block_size)
     feed = KVFeed(replicas.engines, fleet.event_lag_s, drain=not events) if wanted else None
     held = Truth(workload, replicas.engines) if truth and workload.prompts_have_content else None

@@ -78,7 +78,8 @@ class Replicas:
         plan = self.plans[slot]
         direct = self.kv_events and writes_kv_events(plan.resolved)
         log = self.log or (self.kv_events and not direct)
-        engine: Any = make_engine(self.workload, plan.resolved, plan.step_time.record(), log=log, max_events=self.max_events)
+        most = None if self.kv_events and not direct else self.max_events  # a log that is given up would end the router's events
+        engine: Any = make_engine(self.workload, plan.resolved, plan.step_time.record(), log=log, max_events=most)
         if direct:
             engine.write_kv_events()
         return engine

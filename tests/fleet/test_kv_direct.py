@@ -127,3 +127,13 @@ def test_a_fleet_decides_the_same_with_events_from_engines_and_from_logs(monkeyp
         for a, b in zip(columns(direct), columns(read), strict=True):
             for name in set(a.dtype.names or ()) - {"first_event"}:
                 np.testing.assert_array_equal(a[name], b[name], name)
+
+
+def test_a_log_that_is_given_up_ends_no_router_s_events() -> None:
+    traffic = generate("multi_turn_chat", seed=4)
+    settings, fleet = EngineSettings(num_gpu_blocks=3000), FleetSettings(replicas=3, router="dynamo-kv")
+    whole, short = (replay_fleet(traffic, settings, fleet, max_events=most) for most in (None, 600))
+    assert whole.log is not None
+    assert short.log is None
+    assert sum("given up beyond 200 events" in note for note in short.notes) == 3
+    np.testing.assert_array_equal(whole.decisions, short.decisions)

@@ -18,7 +18,7 @@ from simkv.engine.sglang.room import has_room
 from simkv.engine.vllm.pool import write_row
 from simkv.engine.vllm.queue import next_event
 from simkv.engine.vllm.scheduler import step_duration
-from simkv.engine.vllm.stretch import goes_on, write_step
+from simkv.engine.vllm.stretch import goes_on, turns_with_room, write_step
 from simkv.events import layout as ev
 
 NEVER = np.int64(1) << 62
@@ -55,16 +55,6 @@ def next_border(e, cfg, c):
         req = e.reqs[e.running[i]]
         border = min(border, -(req.committed + behind(req, c)) % cfg.page)
     return border
-
-
-@inline
-def turns_with_room(e, cfg, c):
-    """How many turns without a new page the logs can take, after ``has_room`` found room for one."""
-    room = e.ticks.size - c.logged_ticks
-    if cfg.log:
-        rows = min(e.log.size - c.need_rows - c.logged_rows, cfg.max_events - c.events)
-        room = min(room, rows // c.in_running + 1)
-    return room
 
 
 @splice
@@ -170,7 +160,7 @@ def quiet_turns(e, cfg, c, until):
     # A pass makes room for one page per running request even where few need one.
     while done < left and clock(cfg, c) <= until and clock(cfg, c) < due and c.free_len >= c.in_running and has_room(e, cfg, c):
         crosses = border == 0
-        most = 1 if crosses else min(left - done, border, turns_with_room(e, cfg, c))
+        most = 1 if crosses else min(left - done, border, turns_with_room(e, cfg, c, c.need_rows))
         ran = plain_turns(e, cfg, c, most, until, due, context, crosses)
         border = next_border(e, cfg, c) if crosses else border - ran
         done += ran

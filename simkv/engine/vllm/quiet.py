@@ -18,7 +18,7 @@ from simkv.engine.vllm.queue import clock, next_event
 from simkv.engine.vllm.room import has_room
 from simkv.engine.vllm.scheduler import step_duration
 from simkv.engine.vllm.slots import grow_blocks, set_quiet, store_full_blocks
-from simkv.engine.vllm.stretch import goes_on, write_step
+from simkv.engine.vllm.stretch import goes_on, turns_with_room, write_step
 from simkv.events import layout as ev
 
 NEVER = np.int64(1) << 62
@@ -89,16 +89,6 @@ def register_full(e, cfg, c, number):
         if known >= slot.store_at:
             store_full_blocks(e, cfg, c, s, np.int64(known))
             set_quiet(e.groups, e.lengths, e.slots, cfg, s)
-
-
-@inline
-def turns_with_room(e, cfg, c):
-    """How many plain turns the logs can take, after ``has_room`` found room for one."""
-    room = e.ticks.size - c.logged_ticks
-    if cfg.log:
-        rows = min(e.log.size - c.need_events - c.logged_rows, cfg.max_events - c.events)
-        room = min(room, rows // c.running + 1)
-    return room
 
 
 @splice
@@ -214,7 +204,7 @@ def quiet_turns(plain, e, cfg, c, until):
     border, done = next_border(e, c, c.batches - 1 - lag), 0
     while done < left and clock(cfg, c) <= until and clock(cfg, c) < due and has_room(e, cfg, c):
         number, events, stored, removed = c.batches - 1 - lag, c.events, c.stored, c.removed
-        crossing, most = border == 0, min(left - done, border, turns_with_room(e, cfg, c))
+        crossing, most = border == 0, min(left - done, border, turns_with_room(e, cfg, c, c.need_events))
         if crossing:
             if c.free < c.running * cfg.num_groups:
                 break

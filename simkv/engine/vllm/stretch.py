@@ -20,6 +20,16 @@ def goes_on(step, c, lag):
 
 
 @inline
+def turns_with_room(e, cfg, c, need):
+    """How many turns without new blocks the logs can take, after ``has_room`` found room for one, which leaves ``need`` rows free."""
+    room = e.ticks.size - c.logged_ticks
+    if cfg.log:
+        rows = min(e.log.size - need - c.logged_rows, cfg.max_events - c.events)
+        room = min(room, rows // c.running + 1)
+    return room
+
+
+@inline
 def write_step(step, c, time, duration, events):
     """A new row for such turns, of which there are none yet. ``events``: where those of the first begin."""
     step.time = time
