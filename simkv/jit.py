@@ -81,7 +81,7 @@ def decorators(package: Path, *more: Path) -> tuple[Decorator[Any], Decorator[An
     return make(cache=not config.DISABLE_JIT, nogil=True), make(inline="always"), make(**bare), make(forceinline=True, **bare)
 
 
-def record(*fields: tuple[str, str], align: bool = False) -> np.dtype[Any]:
+def record(*fields: tuple[str, str] | tuple[str, str, tuple[int, ...]], align: bool = False) -> np.dtype[Any]:
     """A structured type for plain arrays whose elements are records: ``array[i].field`` works interpreted as well.
 
     Calls from Python are given such arrays; handing over a recarray takes 2 µs more.

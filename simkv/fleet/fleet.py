@@ -121,8 +121,7 @@ class Fleet:
             self._scrape(due)
         if self.feed is not None and at > self._fed:
             self._fed = at
-            for slot, batch in self.feed.collect_all(self.routers.live, at):
-                self.routers.kv_events(slot, batch)
+            self.feed.deliver(self.routers.live, at, self.routers.kv_indexes)
         attempt = self.attempts.item(req)
         slot = self.routers.route(req, at, attempt, self.truth.cached if self.truth is not None else None)
         if slot < 0:

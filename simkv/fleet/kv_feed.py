@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from simkv.engine.vllm.layout import power_of_two
 from simkv.fleet.kv.feed import FEED, read_logs
+from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.routing.policy import KVEvents
 
 FIRST_EVENTS = 1 << 12
@@ -41,8 +42,8 @@ class KVFeed:
         self._states: list[Any] = [None] * n
         self._tables: list[tuple[Any, ...]] = [()] * n
         self._events: list[tuple[Any, ...]] = [()] * n
-        self._feeds = np.zeros(n, FEED).view(np.recarray)
-        self._heads = np.asarray(self._feeds)["head"]
+        self._plain = np.zeros(n, FEED)
+        self._feeds, self._heads = self._plain.view(np.recarray), self._plain["head"]
         self._known = np.zeros(n, np.int64)
         self._live: list[int] = []
         self._which = np.zeros(0, np.int64)
@@ -70,25 +71,34 @@ class KVFeed:
         self._grow(slot, FIRST_EVENTS)
 
     def collect(self, slot: int, upto: float) -> KVEvents | None:
-        """Events of one replica that are known by ``upto`` (seconds) and were not collected before; ``None`` if there are none."""
-        return next((batch for _, batch in self.collect_all([slot], upto)), None)
+        """Events of one replica that are known by ``upto`` (seconds) and were not taken before, valid until the next call.
 
-    def collect_all(self, live: Sequence[int], upto: float) -> Iterator[tuple[int, KVEvents]]:
-        """The same for all replicas in ``live``: ``(slot, events)`` where there are any. Arrays are valid until the next call."""
+        ``None`` if there are none.
+        """
+        self._read([slot], upto)
+        n, head = int(self._known[slot]), int(self._feeds[slot].head)
+        self._feeds[slot].head = head + n
+        kinds, keys, _ = self._events[slot]
+        return KVEvents(kinds[head : head + n], keys[head : head + n], self._engines[slot].settings.block_size) if n else None
+
+    def deliver(self, live: Sequence[int], upto: float, indexes: Sequence[KVIndex]) -> None:
+        """The same of all replicas in ``live``, into the indexes of routers."""
+        self._read(live, upto)
+        known = self._known[self._which]
+        if known.any():
+            for index in indexes:
+                index.apply_known(self._plain, self._which, self._known)
+            self._heads[self._which] += known
+
+    def _read(self, live: Sequence[int], upto: float) -> None:
+        """Count what each of the replicas in ``live`` has that is known by ``upto`` and was not taken before."""
         if self._live != live:
             self._live, self._which = list(live), np.array(live, np.int64)
         for slot in live:
             if self._states[slot] is not self._engines[slot].state:
                 self._look(slot)
-        while (full := read_logs(self._feeds, self._which, upto, self._known)) >= 0:
+        while (full := read_logs(self._plain, self._which, upto, self._known)) >= 0:
             self._grow(full, 0)
-        known = self._known[self._which].tolist()
-        for slot, n in zip(live, known, strict=True):
-            if n:
-                head = int(self._heads[slot])
-                self._heads[slot] = head + n
-                kinds, keys, _ = self._events[slot]
-                yield slot, KVEvents(kinds[head : head + n], keys[head : head + n], self._engines[slot].settings.block_size)
 
     def _look(self, slot: int) -> None:
         """Note where the replica's log and counters lie; they move when it grows or restarts."""

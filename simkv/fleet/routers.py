@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from simkv.events.fleet_log import DECISION, PREFERS
 from simkv.fleet.inflight import ENDED
-from simkv.fleet.routing.policy import METRICS, Candidates, Content, Decision, KVEvents, RoutingPolicy
+from simkv.fleet.routing.policy import METRICS, Candidates, Content, Decision, RoutingPolicy
 from simkv.fleet.routing.registry import make_policy, policy_class
 from simkv.settings.fleet import FleetSettings
 
@@ -105,6 +105,8 @@ class Routers:
         self.policy = self.processes[0].policy
         self.owners = self.processes[:1] if self.policy.shared else self.processes
         """The processes whose tables are their own: one where all share them."""
+        self.kv_indexes = [p.policy.kv_index for p in self.owners if p.policy.kv_index is not None]
+        """What the processes know of the caches from KV events; who has these events puts them in here."""
         self.spread = random.Random(f"{fleet.seed} spread") if fleet.spread == "random" else None
         self.log = DecisionLog(slots, len(content.workload))
         self.at = np.full(len(content.workload), -1, np.int32)
@@ -149,11 +151,6 @@ class Routers:
         for p in self.processes[1:]:
             p.candidates.metrics[:] = metrics
         self.scraped = now
-
-    def kv_events(self, worker: int, batch: KVEvents) -> None:
-        """What entered and left a replica's cache, for all processes."""
-        for p in self.owners:
-            p.policy.kv_events(worker, batch)
 
     def tell(self, time: float, req: int, kind: int, worker: int) -> None:
         """The first token or the end of a request came by at its router."""

@@ -152,8 +152,7 @@ def test_an_index_fed_at_once_knows_the_truth() -> None:
         for _ in range(20):
             for engine in engines:
                 engine.advance(r.uniform(0, horizon))
-            for slot, batch in feed.collect_all([0, 1, 2], np.inf):
-                index.apply(slot, batch)
+            feed.deliver([0, 1, 2], np.inf, [index])
             for i in range(len(w)):
                 index.count(keys, i, out)
                 most = (int(w.num_prompt[i]) - 1) // size

@@ -40,9 +40,9 @@ def held(index: KVIndex) -> dict[int, set[int]]:
     """All that an index knows: the workers of each key."""
     ix = index.state
     rows = [row for row in ix.rows[: ix.places].tolist() if row[0]]
-    found = {key: {64 * i + b for i, word in enumerate(words[: ix.words]) for b in range(64) if word >> b & 1} for key, *words in rows}
+    found = {key: {64 * i + b for i, word in enumerate(words) for b in range(64) if int(word) >> b & 1} for key, words in rows}
     assert len(found) == len(rows) == len(index)
-    assert not ix.rows[ix.places :].any()
+    assert not ix.rows[ix.places :].view(np.uint8).any()
     return found
 
 
@@ -51,9 +51,9 @@ def orders(index: KVIndex) -> dict[int, list[int]]:
     o = index.state.orders
     if o is None:
         return {}
-    found = {int(o.rows[y, 0]): [int(w) - 1 for w in o.latest[y, o.lanes :] if w] for y in range(o.places) if o.rows[y, 0]}
+    found = {row["key"].item(): [int(w) - 1 for w in row["latest"] if w] for row in o.rows[: o.places] if row["key"]}
     assert len(found) == o.meta[0].live
-    assert not o.rows[o.places :].any()
+    assert not o.rows[o.places :].view(np.uint8).any()
     return found
 
 

@@ -11,6 +11,7 @@ from simkv.fleet.kv.compiled import entry, inline, kernel
 from simkv.fleet.kv.direct import KEY, KIND, TOTAL, read_direct
 from simkv.fleet.kv.index import CLEARED, REMOVED, STORED
 from simkv.fleet.kv.known import TIME, look_at_last, time_of, to_row
+from simkv.jit import record
 
 U = np.uint64
 COUNT, BLOCK = np.dtype("i4"), np.dtype("i4")
@@ -25,7 +26,7 @@ _NUMBERS = (
     " table counts slots"  # addresses of an open addressing table: keys, and how many blocks hold them
     " kinds pending times capacity head tail"  # addresses of events, of which those before ``head`` were taken; maybe the engine's
 )
-FEED = np.dtype([(name, "i8") for name in _NUMBERS.split()] + [("lag", "f8"), ("latest", "f8")])
+FEED = record(*((name, "i8") for name in _NUMBERS.split()), ("lag", "f8"), ("latest", "f8"))
 """Where one replica's log lies, and what was made of it."""
 
 RUNS = np.zeros(1 << ev.KIND_BITS, bool)

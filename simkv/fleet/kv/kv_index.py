@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.fleet.kv.compiled import entry
+from simkv.fleet.kv.deliver import deliver
 from simkv.fleet.kv.dynamo_tree import DynamoTree
-from simkv.fleet.kv.index import CLEARED, STORED, Index, apply_events, forget
+from simkv.fleet.kv.index import CLEARED, STORED, Index, apply_events, block_and_holders, forget
 from simkv.fleet.kv.leading import count_closed, count_each
-from simkv.fleet.kv.orders import Orders
+from simkv.fleet.kv.orders import Orders, order_of_workers
 from simkv.fleet.kv.request_keys import Keys, RequestKeys
 from simkv.fleet.kv.table import META, refill
 from simkv.fleet.routing.policy import KVEvents
@@ -26,10 +27,10 @@ ROOM = 8
 
 @entry
 def count(  # type: ignore[no-untyped-def]
-    rows, places, words, meta, scratch, orders, reqs, runs, tokens, images, cursor, keys, gaps, req, out, active
+    rows, places, meta, scratch, orders, reqs, runs, tokens, images, cursor, keys, gaps, req, out, active
 ):
     """Leading blocks of a prompt each worker holds, into ``out``."""
-    ix, k = Index(rows, places, words, meta, scratch, orders), Keys(reqs, runs, tokens, images, cursor, keys)
+    ix, k = Index(rows, places, meta, scratch, orders), Keys(reqs, runs, tokens, images, cursor, keys)
     if gaps:
         count_each(ix, k, req, out, active)
     else:
@@ -57,14 +58,11 @@ class KVIndex:
         self.state = self._make(FIRST_PLACES)
 
     def _make(self, places: int) -> Index:
-        rows, meta = _aligned(ROOM * places + 1, 1 + len(self.active)), np.zeros(1, META)
-        orders = self._make_orders(FIRST_PLACES) if self.most else None
-        return Index(rows, places, len(self.active), meta, np.zeros((3, 64), np.int64), orders)
+        rows, orders = _rows(places, block_and_holders(self.workers)), self._make_orders(FIRST_PLACES) if self.most else None
+        return Index(rows, places, np.zeros(1, META), np.zeros((3, 64), np.int64), orders)
 
     def _make_orders(self, places: int) -> Orders:
-        lane = np.dtype(np.uint8 if self.workers < 255 else np.uint16)
-        rows = _aligned(ROOM * places + 1, 1 + -(-self.most * lane.itemsize // 8))
-        return Orders(rows, rows.view(lane), places, np.zeros(1, META), 8 // lane.itemsize, self.most)
+        return Orders(_rows(places, order_of_workers(self.workers, self.most)), places, np.zeros(1, META))
 
     def __len__(self) -> int:
         """Blocks somebody holds."""
@@ -77,6 +75,12 @@ class KVIndex:
             return
         done = 0
         while (done := int(apply_events(*self.state, worker, batch.kinds, batch.keys, done))) < len(batch.kinds):
+            self._enlarge()
+
+    def apply_known(self, feeds: npt.NDArray[Any], which: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> None:
+        """Events that wait at the replicas ``which``, the next ``known[slot]`` of each (simkv/fleet/kv_feed.py)."""
+        progress = np.zeros(2, np.int64)
+        while not deliver(feeds, which, known, progress, *self.state):
             self._enlarge()
 
     def forget(self, worker: int) -> None:
@@ -125,8 +129,9 @@ def _larger(table: Any, make: Callable[[int], Any]) -> Any:
     return new
 
 
-def _aligned(rows: int, width: int) -> npt.NDArray[np.uint64]:
-    """Zeros that begin with a cache line, so that no more rows than need be lie in two."""
-    words = np.zeros(rows * width + CACHE_LINE // 8, np.uint64)
-    first = -words.ctypes.data % CACHE_LINE // 8
-    return words[first : first + rows * width].reshape(rows, width)
+def _rows(places: int, row: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Empty rows for a table. They begin with a cache line, so that no more of them than need be lie in two."""
+    size = (ROOM * places + 1) * row.itemsize
+    raw = np.zeros(size + CACHE_LINE, np.uint8)
+    first = -raw.ctypes.data % CACHE_LINE
+    return raw[first : first + size].view(row)

@@ -15,18 +15,19 @@ U = np.uint64
 
 @inline
 def same_holders(ix, x, y):
-    differ = U(0)
-    for i in range(1, 1 + ix.words):
-        differ |= ix.rows[x, i] ^ ix.rows[y, i]
+    differ, a, b = U(0), ix.rows[x].holders, ix.rows[y].holders
+    for i in range(a.size):
+        differ |= a[i] ^ b[i]
     return differ == 0
 
 
 @kernel
 def give(ix, x, y, n, out):
     """Workers that hold the block at place ``x`` and not the one at ``y`` hold ``n`` blocks."""
-    for i in range(1, 1 + ix.words):
-        left = ix.rows[x, i] & ~ix.rows[y, i]
-        w = (i - 1) << 6
+    a, b = ix.rows[x].holders, ix.rows[y].holders
+    for i in range(a.size):
+        left = a[i] & ~b[i]
+        w = i << 6
         while left != 0:
             if left & U(0xFF) == 0:
                 left >>= U(8)
@@ -52,7 +53,7 @@ def count_closed(ix, k, req, out):
     need_keys(k, req, 1)
     low, x = 1, place_of(ix, k.keys[0])
     depth = 0
-    while rows[x, 0] != 0 and low < n:  # by steps that double; what lies between is looked into below
+    while rows[x].key != 0 and low < n:  # by steps that double; what lies between is looked into below
         high = min(2 * low, n)
         need_keys(k, req, high)
         y = place_of(ix, k.keys[high - 1])
@@ -60,7 +61,7 @@ def count_closed(ix, k, req, out):
             todo[0, depth], todo[1, depth], todo[2, depth] = low, high, x
             depth += 1
         low, x = high, y
-    give(ix, x, rows.shape[0] - 1, n, out)
+    give(ix, x, rows.size - 1, n, out)
     while depth > 0:
         depth -= 1
         low, high, x = todo[0, depth], todo[1, depth], todo[2, depth]
@@ -90,20 +91,20 @@ def count_each(ix, k, req, out, active):
             need_keys(k, req, min(p + AHEAD, n))
             for i in range(p, min(p + AHEAD, n)):
                 fetch(ix, k.keys[i])
-        x = place_of(ix, k.keys[p])
+        holders = ix.rows[place_of(ix, k.keys[p])].holders
         lost = U(0)
-        for i in range(ix.words):
-            lost |= active[i] & ~ix.rows[x, 1 + i]
+        for i in range(holders.size):
+            lost |= active[i] & ~holders[i]
         if lost == 0:
             continue
         for w in range(out.size):
-            if active[w >> 6] & bit_of(w) & ~ix.rows[x, word_of(w)] != 0:
+            if active[word_of(w)] & bit_of(w) & ~holders[word_of(w)] != 0:
                 out[w] = p
                 left -= 1
         if left == 0:
             return
-        for i in range(ix.words):
-            active[i] &= ix.rows[x, 1 + i]
+        for i in range(holders.size):
+            active[i] &= holders[i]
     for w in range(out.size):
-        if active[w >> 6] & bit_of(w) != 0:
+        if active[word_of(w)] & bit_of(w) != 0:
             out[w] = n

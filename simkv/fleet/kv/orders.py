@@ -8,6 +8,7 @@ import numpy as np
 
 from simkv.fleet.kv.compiled import inline, kernel
 from simkv.fleet.kv.table import drop, place_of
+from simkv.jit import record
 
 U = np.uint64
 
@@ -15,17 +16,19 @@ U = np.uint64
 class Orders(NamedTuple):
     """Blocks that two workers hold, or more: which came last. A table like the other."""
 
-    rows: Any  # u8[R + 1, 1 + what the latest need]: the key first
-    latest: Any  # u1 or u2 view of rows, ``lanes`` columns for one of its; behind the key: workers +1, the last one first
+    rows: Any  # records[R + 1] of order_of_workers
     places: Any
     meta: Any
-    lanes: Any  # int
-    most: Any  # int: how many are kept
+
+
+def order_of_workers(workers: int, most: int) -> np.dtype[Any]:
+    """A block's key and its ``most`` latest workers, +1, the last one first; 0 where there are fewer."""
+    return record(("key", "u8"), ("latest", "u1" if workers < 255 else "u2", (most,)))
 
 
 @inline
 def word_of(w):
-    return 1 + (w >> 6)
+    return w >> 6
 
 
 @inline
@@ -36,25 +39,25 @@ def bit_of(w):
 @kernel
 def begin_order(ix, o, x):
     """One worker holds the block at place ``x``, and another will: it was the latest so far."""
-    key, v = ix.rows[x, 0], 0
-    while ix.rows[x, word_of(v)] & bit_of(v) == 0:
+    row, v = ix.rows[x], 0
+    while row.holders[word_of(v)] & bit_of(v) == 0:
         v += 1
-    y = place_of(o, key)
-    o.rows[y, 0] = key
-    o.latest[y, o.lanes] = v + 1
+    order = o.rows[place_of(o, row.key)]
+    order.key = row.key
+    order.latest[0] = v + 1
     o.meta[0].live += 1
 
 
 @kernel
 def keep_latest(ix, o, x, w):
     """Worker ``w`` is the latest to hold a block; the one that came first is forgotten if there are too many."""
-    latest = o.latest[place_of(o, ix.rows[x, 0]), o.lanes : o.lanes + o.most]
+    latest = o.rows[place_of(o, ix.rows[x].key)].latest
     i = 0
     while i < latest.size - 1 and latest[i] != w + 1 and latest[i] != 0:
         i += 1
     lost = np.int64(latest[i]) - 1
     if lost >= 0 and lost != w:
-        ix.rows[x, word_of(lost)] &= ~bit_of(lost)
+        ix.rows[x].holders[word_of(lost)] &= ~bit_of(lost)
     while i > 0:
         latest[i] = latest[i - 1]
         i -= 1
@@ -64,7 +67,7 @@ def keep_latest(ix, o, x, w):
 @kernel
 def leave_latest(ix, o, x, w):
     """Worker ``w`` holds the block no more."""
-    latest, n = o.latest[place_of(o, ix.rows[x, 0]), o.lanes : o.lanes + o.most], 0
+    latest, n = o.rows[place_of(o, ix.rows[x].key)].latest, 0
     for i in range(latest.size):
         if latest[i] != w + 1:
             latest[n] = latest[i]
@@ -76,4 +79,4 @@ def leave_latest(ix, o, x, w):
 @inline
 def end_order(ix, o, x):
     """One worker is left."""
-    drop(o, place_of(o, ix.rows[x, 0]))
+    drop(o, place_of(o, ix.rows[x].key))

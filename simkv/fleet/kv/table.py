@@ -1,7 +1,7 @@
 """Open addressing tables of blocks: one row for each, its key first. Compiled.
 
-A table has ``rows`` (u8[R + 1, columns], of which the first ``places`` = 2^k <= R are in use; the last is always empty), ``places``
-and ``meta`` (META[1]). Keys are well mixed; 0 is an empty place.
+A table has ``rows`` (records[R + 1] with a ``key``, of which the first ``places`` = 2^k <= R are in use; the last is always empty),
+``places`` and ``meta`` (META[1]). Keys are well mixed; 0 is an empty place.
 """
 
 from __future__ import annotations
@@ -25,41 +25,32 @@ def home_of(table, key):
 @inline
 def fetch(table, key):
     """The place where the search for a key begins will soon be looked at."""
-    prefetch(table.rows.ctypes.data + home_of(table, key) * table.rows.shape[1] * 8)
+    prefetch(table.rows.ctypes.data + home_of(table, key) * table.rows.itemsize)
 
 
 @inline
 def place_of(table, key):
     """Place that holds ``key``, or the empty one where it would go."""
     x = home_of(table, key)
-    while table.rows[x, 0] != key and table.rows[x, 0] != 0:
+    while table.rows[x].key != key and table.rows[x].key != 0:
         x = (x + 1) & (table.places - 1)
     return x
-
-
-@inline
-def move_row(rows, x, others, y):
-    """Row ``y`` of ``others`` goes to place ``x``; it leaves an empty place."""
-    for i in range(rows.shape[1]):
-        rows[x, i] = others[y, i]
-        others[y, i] = U(0)
 
 
 @kernel
 def drop(table, x):
     """The block at place ``x`` leaves the table; later rows of its probe chain move up."""
     rows, mask = table.rows, table.places - 1
-    for i in range(rows.shape[1]):
-        rows[x, i] = U(0)
     i = x
     while True:
         i = (i + 1) & mask
-        key = rows[i, 0]
+        key = rows[i].key
         if key == 0:
             break
         if (i - home_of(table, key)) & mask >= (i - x) & mask:
-            move_row(rows, x, rows, i)
+            rows[x] = rows[i]
             x = i
+    rows[x] = rows[rows.size - 1]
     table.meta[0].live -= 1
 
 
@@ -75,11 +66,12 @@ def refill(table, rows, places):
     From an empty place on, rows go to places no later than their own (in either half), so none is written over.
     """
     first = 0
-    while rows[first, 0] != 0:
+    while rows[first].key != 0:
         first += 1
     for i in range(1, places):
         y = (first + i) & (places - 1)
-        if rows[y, 0] != 0:
-            x = place_of(table, rows[y, 0])
-            if table.rows[x, 0] == 0:
-                move_row(table.rows, x, rows, y)
+        if rows[y].key != 0:
+            x = place_of(table, rows[y].key)
+            if table.rows[x].key == 0:
+                table.rows[x] = rows[y]
+                rows[y] = rows[rows.size - 1]

@@ -133,11 +133,15 @@ class DynamoKv(RoutingPolicy):
         self.tree.leave(worker, now)
         self.decided = -1
 
+    @property
+    def kv_index(self) -> KVIndex | None:
+        """Blocks that entered and left the workers' caches."""
+        return self.index if self.settings.use_kv_events else None
+
     def kv_events(self, worker: int, batch: KVEvents) -> None:
-        """Blocks that entered or left the worker's cache."""
-        if self.settings.use_kv_events:
-            self.index.apply(worker, batch)
-            self.decided = -1
+        """What the last decision found counts no more."""
+        super().kv_events(worker, batch)
+        self.decided = -1
 
 
 def softmax(costs: np.ndarray, temperature: float) -> list[float]:

@@ -25,7 +25,7 @@ from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.prompt_tree import PromptTree
 from simkv.fleet.kv.request_keys import request_keys
 from simkv.fleet.routing.kv_scores import weighted_sums
-from simkv.fleet.routing.policy import HIGHER, Candidates, Decision, KVEvents, PolicySettings, RoutingPolicy
+from simkv.fleet.routing.policy import HIGHER, Candidates, Decision, PolicySettings, RoutingPolicy
 from simkv.settings.base import setting
 
 OWN_NAMES = {
@@ -109,6 +109,7 @@ class LlmDPrecisePrefix(RoutingPolicy):
         if self.guesses is not None:
             self.guesses.leave(worker, now)
 
-    def kv_events(self, worker: int, batch: KVEvents) -> None:
-        """Blocks that entered or left the pod's cache."""
-        self.index.apply(worker, batch)
+    @property
+    def kv_index(self) -> KVIndex:
+        """Blocks that entered and left the pods' caches."""
+        return self.index

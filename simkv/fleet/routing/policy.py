@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from simkv.settings.base import Validated
 from simkv.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from simkv.fleet.kv.kv_index import KVIndex
 
 F8 = npt.NDArray[np.float64]
 I8 = npt.NDArray[np.int64]
@@ -134,7 +137,7 @@ class RoutingPolicy:
     wants_first_tokens: ClassVar[bool] = False
     """Whether ``first_token`` is to be called."""
     wants_kv_events: ClassVar[bool] = False
-    """Whether ``kv_events`` is to be called."""
+    """Whether ``kv_index`` is to be fed."""
 
     def __init__(self, content: Content, workers: int, settings: Any = None) -> None:
         self.content, self.workers = content, workers
@@ -171,8 +174,15 @@ class RoutingPolicy:
     def tick(self, now: float) -> None:
         """Background work (eviction, expiry)."""
 
+    @property
+    def kv_index(self) -> KVIndex | None:
+        """What it knows of the workers' caches from their KV events; ``None`` if it takes none."""
+        return None
+
     def kv_events(self, worker: int, batch: KVEvents) -> None:
-        """What entered and left a worker's cache, in order."""
+        """What entered and left a worker's cache, in order. A fleet feeds ``kv_index`` itself."""
+        if self.kv_index is not None:
+            self.kv_index.apply(worker, batch)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 from simkv.fleet.kv.kv_index import KVIndex
 from simkv.fleet.kv.request_keys import request_keys
 from simkv.fleet.routing.kv_scores import less_load
-from simkv.fleet.routing.policy import HIGHER, Candidates, Decision, KVEvents
+from simkv.fleet.routing.policy import HIGHER, Candidates, Decision
 from simkv.fleet.routing.production_stack_rates import RateSettings
 from simkv.fleet.routing.production_stack_simple import ProductionStackSession
 from simkv.settings.base import setting
@@ -65,9 +65,10 @@ class ProductionStackLoadAware(ProductionStackSession):
             return super().decide(req, now, c)
         return Decision([best], "score", matched, prompt, scores, HIGHER)
 
-    def kv_events(self, worker: int, batch: KVEvents) -> None:
-        """What entered and left a cache."""
-        self.index.apply(worker, batch)
+    @property
+    def kv_index(self) -> KVIndex:
+        """What entered and left the caches."""
+        return self.index
 
     def remove_worker(self, worker: int, now: float) -> None:
         """What it held is gone."""
