@@ -20,7 +20,7 @@ from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.errors import SettingsError
 from simkv.events.log import EventLog
 from simkv.events.turns import Turns
-from simkv.latency import inter_token_gaps, percentiles, weighted_percentiles
+from simkv.latency import percentiles, percentiles_of_gaps
 from simkv.memory import available_bytes
 from simkv.settings import Settings
 from simkv.workload.workload import Workload
@@ -93,7 +93,6 @@ class Run:
         c, r = self.counters, self.requests
         timed = self.step_time.kind != STEP_INDEX
         nothing = {"p50": None, "p95": None, "p99": None}
-        gaps, counts = inter_token_gaps(self.turns, self.gaps)
         return {
             "requests": len(r),
             "finished": c["finished"],
@@ -106,7 +105,7 @@ class Run:
             "peak_rss_mb": peak_rss_mb(),
             "queue_s": percentiles(r["scheduled"] - r["arrive"]) if timed else nothing,
             "ttft_s": percentiles(r["first_token"] - r["arrive"]) if timed else nothing,
-            "itl_s": weighted_percentiles(gaps, counts) if timed else nothing,
+            "itl_s": percentiles_of_gaps([(self.turns, self.gaps)]) if timed else nothing,
             "e2e_s": percentiles((r["finish"] - r["arrive"])[r["status"] == STATUS.index("finished")]) if timed else nothing,
         }
 

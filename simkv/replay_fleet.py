@@ -16,7 +16,7 @@ from simkv.engine.engines import default_settings, for_engine, merge, resolve_fo
 from simkv.engine.step_time import StepTime, for_workload
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.events.fleet_log import FleetLog
-from simkv.latency import inter_token_gaps, percentiles, percentiles_of_parts
+from simkv.latency import percentiles, percentiles_of_gaps
 from simkv.replay import MAX_EVENTS, REQUEST_RESULT, Progress, Run, check_memory, collect, counted, peak_rss_mb
 from simkv.settings import Settings
 from simkv.settings.fleet import FleetSettings
@@ -73,7 +73,6 @@ class FleetRun:
     def _summary(self) -> dict[str, Any]:
         c, mine = self.counters, self.requests[: self.traffic]
         timed = any(r.step_time.kind != STEP_INDEX for r in self.replicas)
-        parts = [inter_token_gaps(r.turns, r.gaps) for r in self.replicas] if timed else []
         ended = mine["status"] == STATUS.index("finished")
         return {
             "requests": self.traffic,
@@ -91,7 +90,7 @@ class FleetRun:
             "peak_rss_mb": peak_rss_mb(),
             "queue_s": percentiles(mine["scheduled"] - mine["arrive"]) if timed else NOTHING,
             "ttft_s": percentiles(mine["first_token"] - mine["arrive"]) if timed else NOTHING,
-            "itl_s": percentiles_of_parts(parts) if timed else NOTHING,
+            "itl_s": percentiles_of_gaps([(r.turns, r.gaps) for r in self.replicas]) if timed else NOTHING,
             "e2e_s": percentiles((mine["finish"] - mine["arrive"])[ended]) if timed else NOTHING,
             "per_replica": [self._of_replica(i, timed) for i in range(len(self.replicas))],
         }

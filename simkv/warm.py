@@ -44,15 +44,17 @@ def warm_engine(part: str) -> None:
 
 
 def warm_folds() -> None:
-    """Fold a log in which nothing happens; read the keys of a request."""
+    """Fold a log in which nothing happens; count its gaps; read the keys of a request."""
     import numpy as np
 
     from simkv.engine.vllm.chain import chain_keys
     from simkv.events.folds.block_map import block_history
     from simkv.events.folds.pool import PoolFold
     from simkv.events.folds.waste import uses
-    from simkv.events.layout import EVENT, STEP
+    from simkv.events.layout import EVENT, GAP, STEP
     from simkv.events.log import EventLog
+    from simkv.events.turns import Turns
+    from simkv.latency import FEW, percentiles_of_gaps
     from simkv.workload.generators import generate
 
     header = {"num_blocks": 2, "groups": [{"type": "full", "block_size": 16}], "max_blocks_per_request": 1}
@@ -61,6 +63,8 @@ def warm_folds() -> None:
     PoolFold(log).seek(0)
     block_history(log)
     uses(log, np.zeros(0, np.int64), None)
+    turns = np.ones(FEW, STEP)
+    percentiles_of_gaps([(Turns(turns), np.zeros(0, GAP))])
     chain_keys(generate("shared_system_prompt", requests=4), 0, 16)
 
 
@@ -87,7 +91,8 @@ def warm_fleet() -> None:
     for name in policy_names():
         known = policy_class(name).Settings().to_mapping()
         few = {k: v for k, v in FORGETFUL.items() if k in known}
-        replay_fleet(requests, settings, FleetSettings(replicas=2, router=name, router_settings=few, operations=(leaves,)))
+        more = 1 + known.get("pod_cache_size", 1)  # than it keeps
+        replay_fleet(requests, settings, FleetSettings(replicas=more, router=name, router_settings=few, operations=(leaves,)))
     impatient = generate("shared_system_prompt", requests=4, arrivals="closed loop", think_s=0, users=2)
     replay_fleet(impatient, settings, FleetSettings(replicas=2))
 

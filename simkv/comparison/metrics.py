@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from simkv.engine.step_time_layout import STEP_INDEX
 from simkv.events.folds.host import host_history
-from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, weighted_percentiles
+from simkv.latency import PERCENTILES, percentiles, percentiles_of_gaps
 from simkv.metrics.rolling import Rolling
 from simkv.metrics.waste import waste
 from simkv.replay import STATUS, Run
@@ -100,11 +100,10 @@ def figures(run: Run) -> dict[str, float | None]:
     if run.step_time.kind == STEP_INDEX:
         return out
     done = r["status"] == FINISHED
-    gaps, counts = inter_token_gaps(run.turns, run.gaps)
     spreads: dict[str, dict[str, float | None]] = {
         "queue": percentiles(r["scheduled"] - r["arrive"]),
         "ttft": percentiles(r["first_token"] - r["arrive"]),
-        "itl": weighted_percentiles(gaps, counts),
+        "itl": percentiles_of_gaps([(run.turns, run.gaps)]),
         "e2e": percentiles((r["finish"] - r["arrive"])[done]),
     }
     out |= {f"{name}_{p}_s": value for name, spread in spreads.items() for p, value in spread.items()}

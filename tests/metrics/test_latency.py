@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, percentiles_of_parts, weighted_percentiles
+from simkv.events.layout import GAP, STEP, TICK
+from simkv.events.turns import Turns
+from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, percentiles_of_gaps, percentiles_of_parts, weighted_percentiles
 from simkv.replay import Run
 from tests.engine.cases import draw_case, replayed
 from tests.engine.hand import VIRTUAL, request, run, shared
@@ -62,6 +64,33 @@ def written_out(result: Run) -> list[float]:
     gaps, counts = inter_token_gaps(result.turns, result.gaps)
     assert np.isfinite(gaps[counts > 0]).all()
     return sorted(np.repeat(gaps[counts > 0], counts[counts > 0]).tolist())
+
+
+def drawn_turns(seed: int, rows: int, noise: float) -> tuple[Turns, np.ndarray]:
+    """A table of turns and gaps such as an engine writes; with enough noise some gaps are negative."""
+    r = np.random.default_rng(seed)
+    steps = np.zeros(rows, STEP)
+    steps["schedule"], steps["turns"] = r.integers(-1, 3, rows), r.integers(1, 9, rows)
+    steps["turns"][steps["schedule"] < 0] = 1
+    steps["decode"], steps["cadence"] = r.integers(0, 40, rows), r.integers(0, 40, rows)
+    ends = np.cumsum(r.choice([0.0, 0.013, 0.02], int(steps["turns"].sum()))) + r.normal(0, noise, int(steps["turns"].sum()))
+    last = np.cumsum(steps["turns"]) - 1
+    inside = np.ones(len(ends), bool)
+    inside[last] = False
+    ticks = np.zeros(int(inside.sum()), TICK)
+    steps["end"], ticks["end"] = ends[last], ends[inside]
+    gaps = np.zeros(rows // 3, GAP)
+    gaps["gap"] = r.exponential(0.1, len(gaps))
+    gaps["gap"][::7] = np.nan
+    return Turns(steps, ticks), gaps
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-4])
+@pytest.mark.parametrize("sizes", [(0,), (1,), (2, 0), (400, 900), (0, 3000, 1)])
+def test_gaps_are_counted_where_they_lie(sizes: tuple[int, ...], noise: float) -> None:
+    runs = [drawn_turns(k, rows, noise if k else 0.0) for k, rows in enumerate(sizes)]
+    assert percentiles_of_gaps(runs) == percentiles_of_parts([inter_token_gaps(*run) for run in runs])
+    assert percentiles_of_gaps(runs[:1]) == percentiles_of_parts([inter_token_gaps(*runs[0])])
 
 
 @pytest.mark.parametrize("seed", range(40))
