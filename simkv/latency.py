@@ -29,13 +29,8 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float | None]:
     return {f"p{p}": float(v) for p, v in zip(PERCENTILES, np.percentile(known, PERCENTILES), strict=True)}
 
 
-def weighted_percentiles(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> dict[str, float | None]:
-    """The same of ``values[i]`` standing ``counts[i]`` times: equal to ``numpy.percentile`` of the written-out list."""
-    return percentiles_of_parts([(values, counts)])
-
-
 def percentiles_of_parts(parts: Sequence[Part]) -> dict[str, float | None]:
-    """The same of all parts' ``(values, counts)`` together, none of which is copied as a whole."""
+    """The same of all parts together: ``values[i]`` stands ``counts[i]`` times. Equal to ``numpy.percentile`` of the written-out list."""
     there = [part for part in (_known(*part) for part in parts) if len(part[0])]
     return _percentiles_of(sum(int(counts.sum()) for _, counts in there), lambda ranks: _ranked(there, ranks))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simkv.events.layout import GAP, STEP, TICK
 from simkv.events.turns import Turns
-from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, percentiles_of_gaps, percentiles_of_parts, weighted_percentiles
+from simkv.latency import PERCENTILES, inter_token_gaps, percentiles, percentiles_of_gaps, percentiles_of_parts
 from simkv.replay import Run
 from tests.engine.cases import draw_case, replayed
 from tests.engine.hand import VIRTUAL, request, run, shared
@@ -27,7 +27,7 @@ values = st.floats(0, 1e4, allow_nan=False) | st.sampled_from([0.0, 0.01, 0.01, 
 def test_weighted_percentiles_are_numpy_s(pairs: list[tuple[float, int]]) -> None:
     numbers, counts = np.array([v for v, _ in pairs]), np.array([n for _, n in pairs], np.int64)
     written_out = np.repeat(numbers, counts)
-    got = weighted_percentiles(numbers, counts)
+    got = percentiles_of_parts([(numbers, counts)])
     if not len(written_out):
         assert got == {"p50": None, "p95": None, "p99": None}
         return
@@ -47,7 +47,7 @@ def test_many_values_are_not_sorted_and_yet_numpy_s(draw: str) -> None:
     counts = r.integers(0, 4, n)
     written_out = np.repeat(values, counts)
     expected = {f"p{p}": float(v) for p, v in zip(PERCENTILES, np.percentile(written_out, PERCENTILES), strict=True)}
-    assert weighted_percentiles(values, counts) == expected
+    assert percentiles_of_parts([(values, counts)]) == expected
     cuts = [0, 10, 10, 7000, n]
     assert percentiles_of_parts([(values[a:b], counts[a:b]) for a, b in pairwise(cuts)]) == expected
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simkv.fleet.kv.compiled import entry
 from simkv.fleet.kv.deliver import deliver
 from simkv.fleet.kv.dynamo_tree import DynamoTree
 from simkv.fleet.kv.index import CLEARED, STORED, Index, apply_events, block_and_holders, forget
-from simkv.fleet.kv.leading import count_closed, count_each
+from simkv.fleet.kv.leading import count
 from simkv.fleet.kv.orders import Orders, order_of_workers
-from simkv.fleet.kv.request_keys import Keys, RequestKeys
+from simkv.fleet.kv.request_keys import RequestKeys
 from simkv.fleet.kv.table import META, refill
 from simkv.fleet.routing.policy import KVEvents
 
@@ -23,18 +22,6 @@ CACHE_LINE = 64
 """Bytes."""
 ROOM = 8
 """Places that are set aside for each one in use. Memory nobody has written to costs nothing, and memory new to the process much."""
-
-
-@entry
-def count(  # type: ignore[no-untyped-def]
-    rows, places, meta, scratch, orders, reqs, runs, tokens, images, cursor, keys, gaps, req, out, active
-):
-    """Leading blocks of a prompt each worker holds, into ``out``."""
-    ix, k = Index(rows, places, meta, scratch, orders), Keys(reqs, runs, tokens, images, cursor, keys)
-    if gaps:
-        count_each(ix, k, req, out, active)
-    else:
-        count_closed(ix, k, req, out)
 
 
 class KVIndex:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkv.fleet.kv.compiled import inline, kernel
-from simkv.fleet.kv.index import AHEAD
+from simkv.fleet.kv.compiled import entry, inline, kernel
+from simkv.fleet.kv.index import AHEAD, Index
 from simkv.fleet.kv.orders import bit_of, word_of
-from simkv.fleet.kv.request_keys import blocks_of, need_keys
+from simkv.fleet.kv.request_keys import Keys, blocks_of, need_keys
 from simkv.fleet.kv.table import fetch, place_of
 
 U = np.uint64
@@ -108,3 +108,13 @@ def count_each(ix, k, req, out, active):
     for w in range(out.size):
         if active[word_of(w)] & bit_of(w) != 0:
             out[w] = n
+
+
+@entry
+def count(rows, places, meta, scratch, orders, reqs, runs, tokens, images, cursor, keys, gaps, req, out, active):
+    """Leading blocks of a prompt each worker holds, into ``out``; with ``gaps`` block by block. Python's way in."""
+    ix, k = Index(rows, places, meta, scratch, orders), Keys(reqs, runs, tokens, images, cursor, keys)
+    if gaps:
+        count_each(ix, k, req, out, active)
+    else:
+        count_closed(ix, k, req, out)
